@@ -6,11 +6,13 @@ import traceback
 
 from trainer.base.signals import StopFlag
 
-if __name__ == "__main__":
+
+def start() -> None:
+    """Run the command line, and end the process with its exit code."""
     stop = StopFlag()
     stop.install()
-    from trainer.base.hard_exit import hard_exit
-    from trainer.cli import main
+    from trainer.base.hard_exit import hard_exit  # noqa: PLC0415
+    from trainer.cli import main  # noqa: PLC0415
 
     try:
         exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
@@ -20,3 +22,7 @@ if __name__ == "__main__":
         exit_code = 1
     stop.ignore_further()
     hard_exit(exit_code)
+
+
+if __name__ == "__main__":
+    start()

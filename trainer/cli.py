@@ -1,38 +1,39 @@
-"""The command line: `python -m trainer RECIPE --set key=value`. Imports torch only when something is trained."""
+"""The command line: `python -m trainer RECIPE --set key=value`. Imports torch only when a recipe is loaded."""
 
 import argparse
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from trainer.base.contract import read_contract
+from trainer.base.contract import RunContract, read_contract
 from trainer.base.errors import BadRequestError, TrainerError, visible
 from trainer.base.signals import StopFlag
+from trainer.flags import (
+    build_batch_parser,
+    build_lr_parser,
+    build_parser,
+    build_recipes_parser,
+    build_remap_parser,
+    read_start,
+)
+from trainer.recipes import find_recipe, list_recipes
 
-EXAMPLES = """\
-examples:
-  python -m trainer --list
-  python -m trainer digits
-  python -m trainer digits --set epochs=3 --set optimizer.learning_rate=0.002 --output-dir runs/a
-  torchrun --nproc-per-node 2 -m trainer digits --set batch_size=128
-  python -m trainer find-lr digits
-  python -m trainer find-batch digits
-  python -m trainer remap OLD.pth NEW.safetensors
+if TYPE_CHECKING:  # importing it loads torch
+    from trainer.base.recipe import Recipe
 
-The same command resumes from the newest checkpoint. SIGTERM or Ctrl-C saves a checkpoint and stops; a second
-Ctrl-C ends at once. Exit codes: 0 finished or stopped as asked, 1 failed, 2 bad request.
-"""
+_TERMINAL = (100, 24)
+"""Columns and lines where there is no terminal."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise BadRequestError(
-            f"invalid command line: {message}",
-            why=" ".join(self.format_usage().split()),
-            fix="see python -m trainer --help",
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A command with its arguments."""
+
+    arguments: argparse.Namespace
+    environ: Mapping[str, str]
+    stop: StopFlag
 
 
 def main(argv: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag) -> int:
@@ -44,131 +45,117 @@ def main(argv: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag) -> 
         stop: the stop flag, whose signal handlers may already be installed.
     """
     try:
-        if argv[:1] == ["remap"]:
-            return _remap(build_remap_parser().parse_args(argv[1:]), stop)
-        if argv[:1] in (["find-lr"], ["find-batch"]):
-            return _find(argv[0], build_find_parser(argv[0]).parse_args(argv[1:]), environ, stop)
-        return _run(build_parser().parse_args(argv), environ, stop)
+        is_command = bool(argv) and argv[0] in _COMMANDS
+        build, run = _COMMANDS[argv[0]] if is_command else (build_parser, _train)
+        run(_Call(arguments=build().parse_args(argv[is_command:]), environ=environ, stop=stop))
     except TrainerError as err:
         # Every process meets the same bad request; only one prints it.
         if environ.get("RANK", "0") == "0" or err.exit_code == 1:
             sys.stderr.write(f"error: {err}\n")
             sys.stderr.flush()
         return err.exit_code
+    return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    parser = _Parser(
-        prog="python -m trainer",
-        description="Train a recipe, alone or under torchrun; stop and resume it without losing a step.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("recipe", nargs="?", help="what to train; see --list")
-    parser.add_argument("--list", action="store_true", help="list the recipes")
-    _add_settings(parser)
-    parser.add_argument(
-        "--checkpoint-dir",
-        type=Path,
-        help="checkpoints (default: $KEDGE_CHECKPOINT_DIR, else in the output folder)",
-    )
-    return parser
+def _list_recipes(call: _Call) -> None:
+    from trainer.listing import render_recipes, render_recipes_as_json  # noqa: PLC0415
+
+    render = render_recipes_as_json if call.arguments.json else render_recipes
+    sys.stdout.write(render(list_recipes()))
 
 
-def build_find_parser(command: str) -> argparse.ArgumentParser:
-    """Describe `find-lr` or `find-batch`."""
-    what = {
-        "find-lr": "Find a learning rate: steps with a growing rate until the loss diverges. Draws lr-finder.png.",
-        "find-batch": "Find the largest micro-batch that fits on this device.",
-    }
-    parser = _Parser(prog=f"python -m trainer {command}", description=f"{what[command]} No weights are saved.")
-    parser.add_argument("recipe", help="what to train")
-    _add_settings(parser)
-    if command == "find-lr":
-        parser.add_argument("--lowest", type=float, default=1e-6, help="the first rate (default: 1e-6)")
-        parser.add_argument("--highest", type=float, default=1.0, help="the last rate (default: 1)")
-        parser.add_argument("--steps", type=int, default=200, help="how many rates (default: 200)")
-    else:
-        parser.add_argument("--most", type=int, default=4096, help="the largest size to try (default: 4096)")
-    return parser
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting (repeatable)")
-    parser.add_argument("--output-dir", type=Path, help="results (default: $KEDGE_OUTPUT_DIR, else ./output)")
-
-
-def build_remap_parser() -> argparse.ArgumentParser:
-    """Describe `remap`."""
-    parser = _Parser(
-        prog="python -m trainer remap",
-        description="Convert any trainer's checkpoint to safetensors under the model's own names. Runs no code in it.",
-    )
-    parser.add_argument(
-        "old",
-        type=Path,
-        help="a file of torch.save (weights, or a dict that holds them), safetensors, or a folder of shards",
-    )
-    parser.add_argument("new", type=Path, help="the file to write, NAME.safetensors")
-    parser.add_argument("--key", help="where the weights are in OLD, as KEY/KEY (default: the usual places)")
-    return parser
-
-
-def _remap(arguments: argparse.Namespace, stop: StopFlag) -> int:
+def _remap(call: _Call) -> None:
     from trainer.checkpoints.remap import remap  # noqa: PLC0415
 
-    stop.release()  # there is no step to finish: Ctrl-C may end it anywhere
+    call.stop.release()  # there is no step to finish: Ctrl-C may end it anywhere
+    arguments = call.arguments
     sys.stdout.write(f"{visible(remap(arguments.old, arguments.new, key=arguments.key))}\n")
-    return 0
 
 
-def _find(command: str, arguments: argparse.Namespace, environ: Mapping[str, str], stop: StopFlag) -> int:
-    from trainer.recipes import check_recipe_name, load_recipe  # noqa: PLC0415
-
-    contract = read_contract(environ, output_dir=arguments.output_dir)
-    check_recipe_name(arguments.recipe)
-    stop.release()  # nothing is saved that an interrupt could cut in two
-    from trainer.base.overrides import apply_overrides  # noqa: PLC0415
-    from trainer.find.finders import find_learning_rate, find_micro_batch  # noqa: PLC0415
+def _find_lr(call: _Call) -> None:
+    arguments = call.arguments
+    contract, _, recipe = _prepare(call)
+    from trainer.find.finders import find_learning_rate  # noqa: PLC0415
     from trainer.report.console import Console  # noqa: PLC0415
 
-    recipe = load_recipe(arguments.recipe)
-    recipe = replace(recipe, settings=apply_overrides(recipe.settings, arguments.set))
+    rates = {"lowest": arguments.lowest, "highest": arguments.highest}
     say = Console(enabled=contract.rank == 0).say
-    if command == "find-batch":
-        find_micro_batch(recipe, contract, say, most=arguments.most)
-    else:
-        rates = {"lowest": arguments.lowest, "highest": arguments.highest}
-        find_learning_rate(recipe, contract, say, steps=arguments.steps, **rates)
-    return 0
+    find_learning_rate(recipe, contract, say, steps=arguments.steps, **rates)
 
 
-def _run(arguments: argparse.Namespace, environ: Mapping[str, str], stop: StopFlag) -> int:
-    from trainer.recipes import check_recipe_name, list_recipes, load_recipe  # noqa: PLC0415
+def _find_batch(call: _Call) -> None:
+    contract, _, recipe = _prepare(call)
+    from trainer.find.finders import find_micro_batch  # noqa: PLC0415
+    from trainer.report.console import Console  # noqa: PLC0415
 
+    find_micro_batch(recipe, contract, Console(enabled=contract.rank == 0).say, most=call.arguments.most)
+
+
+def _train(call: _Call) -> None:
+    arguments = call.arguments
+    if arguments.help:
+        _show_help(arguments)
+        return
     if arguments.list:
-        _print_recipes(list_recipes())
-        return 0
+        _list_recipes(replace(call, arguments=build_recipes_parser().parse_args([])))
+        return
     if arguments.recipe is None:
         raise BadRequestError(
             "no recipe given",
-            why=f"the recipes are: {', '.join(list_recipes())}",
+            why=f"the recipes are: {', '.join(each.name for each in list_recipes())}; a file may be given as well",
             fix="python -m trainer RECIPE, for example python -m trainer digits",
         )
-    contract = read_contract(environ, output_dir=arguments.output_dir, checkpoint_dir=arguments.checkpoint_dir)
-    check_recipe_name(arguments.recipe)
-    # These imports load torch, which takes seconds: only a run pays for them.
-    from trainer.base.overrides import apply_overrides  # noqa: PLC0415
+    contract, name, recipe = _prepare(call, trains=True)
     from trainer.run.engine import run_recipe  # noqa: PLC0415
 
-    recipe = load_recipe(arguments.recipe)
-    recipe = replace(recipe, settings=apply_overrides(recipe.settings, arguments.set))
-    run_recipe(arguments.recipe, recipe, contract, stop)
-    return 0
+    run_recipe(name, recipe, contract, call.stop, read_start(arguments))
 
 
-def _print_recipes(recipes: Mapping[str, str]) -> None:
-    width = max(len(name) for name in recipes)
-    for name, description in recipes.items():
-        sys.stdout.write(f"{name:{width}}  {description}\n")
+def _show_help(arguments: argparse.Namespace) -> None:
+    if arguments.recipe is None:
+        sys.stdout.write(build_parser().format_help())
+        return
+    from trainer.base.setting import describe_settings  # noqa: PLC0415
+    from trainer.listing import render_settings  # noqa: PLC0415
+
+    name, recipe = _load(arguments)
+    title = f"{name}: {recipe.description} Its settings, for --set KEY=VALUE or a TOML file of --config:"
+    columns = shutil.get_terminal_size(_TERMINAL).columns
+    sys.stdout.write(render_settings(title, list(describe_settings(recipe.settings)), width=columns))
+
+
+def _prepare(call: _Call, *, trains: bool = False) -> "tuple[RunContract, str, Recipe[Any]]":
+    """Return the run contract, the recipe's name, and the recipe with the user's settings.
+
+    If nothing is trained, nothing is saved that an interrupt could cut in two: Ctrl-C may end it anywhere.
+    """
+    arguments = call.arguments
+    folders = {"checkpoint_dir": arguments.checkpoint_dir} if trains else {}
+    contract = read_contract(call.environ, output_dir=arguments.output_dir, **folders)
+    find_recipe(arguments.recipe)
+    if not trains:
+        call.stop.release()
+    return contract, *_load(arguments)
+
+
+def _load(arguments: argparse.Namespace) -> "tuple[str, Recipe[Any]]":
+    """Import the recipe, and apply the user's settings: files first, in order, then --set."""
+    source = find_recipe(arguments.recipe)
+    # These load torch, which takes seconds.
+    from trainer.base.config_file import apply_config  # noqa: PLC0415
+    from trainer.base.overrides import apply_overrides  # noqa: PLC0415
+    from trainer.recipes._loading import load_recipe  # noqa: PLC0415
+
+    recipe = load_recipe(source)
+    settings = recipe.settings
+    for file in arguments.config:
+        settings = apply_config(settings, file)
+    return source.name, replace(recipe, settings=apply_overrides(settings, arguments.set))
+
+
+_COMMANDS: dict[str, tuple[Callable[[], argparse.ArgumentParser], Callable[[_Call], None]]] = {
+    "recipes": (build_recipes_parser, _list_recipes),
+    "find-lr": (build_lr_parser, _find_lr),
+    "find-batch": (build_batch_parser, _find_batch),
+    "remap": (build_remap_parser, _remap),
+}

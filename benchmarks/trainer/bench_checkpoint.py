@@ -12,13 +12,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from benchmarks.rounds import CHECKOUT, Benchmark, Contender, main
+from benchmarks.trainer.other_formats import (
+    DCP,
+    SAFETENSORS,
+    dcp_durable,
+    dcp_load,
+    dcp_stall,
+    safetensors_durable,
+    safetensors_load,
+)
 from trainer.base.files import write_atomically
+from trainer.checkpoints.document import map_document, read_verified_document
 from trainer.checkpoints.pickled import read_pickled
 from trainer.checkpoints.saver import Saver, TrainingSnapshot
 from trainer.checkpoints.store import CheckpointStore, load_checkpoint
@@ -74,10 +85,14 @@ class Bench:
         self.stall(self.saver)
         return time.perf_counter() - begin
 
-    def read(self, pattern: str, load: Callable[[Path], object]) -> float:
-        """Time reading a file that isn't in the page cache."""
+    def run_other(self, run: Callable[[Path, State], float]) -> Callable[[], float]:
+        """Let another format's code run on the same folder and state."""
+        return lambda: run(self.folder, self.state)
+
+    def read(self, pattern: str, load: Callable[[Path], object], *, is_cached: bool = False) -> float:
+        """Time reading a file that isn't in the page cache, or that is."""
         newest, *_ = sorted(self.folder.glob(pattern), reverse=True)
-        drop_cache(newest)
+        newest.read_bytes() if is_cached else drop_cache(newest)
         begin = time.perf_counter()
         load(newest)
         return time.perf_counter() - begin
@@ -122,6 +137,7 @@ def fill(benchmark: Benchmark) -> None:
         f"{TENSORS} float32 tensors of {ELEMENTS:,} elements, 500 MB; one thread of torch; the folder is on disk",
         "first save: the saver's thread allocated its memory before, as after a run's first step",
         f"steps: forward, backward, AdamW of a 64-128-128-10 MLP at batch 32, beside {WRITES} checkpoints a round",
+        f"safetensors {version('safetensors')}, DCP's HuggingFaceStorageWriter: the same tensors alone, no checksums",
         f"torch {torch.__version__}; torch.save goes through the same fsync and rename; files are read from the disk",
     ]
 
@@ -137,16 +153,29 @@ def saves(bench: Bench) -> list[Contender]:
             name="kedge: first save, no memory yet", run=lambda: bench.first_stall(is_reserved=False), against=peer
         ),
         Contender(name="kedge: until it is durable", run=bench.durable, against=peer),
+        Contender(name="safetensors.save_file + fsync", run=bench.run_other(safetensors_durable), against=peer),
+        Contender(name="DCP.async_save: the loop's wait", run=bench.run_other(dcp_stall), against=peer),
+        Contender(name="DCP.save: until it is durable", run=bench.run_other(dcp_durable), against=peer),
     ]
 
 
 def loads(bench: Bench) -> list[Contender]:
-    """List the readers."""
+    """List the readers. The second process finds the file in the page cache, because the first has just read it."""
+
+    def second(read: Callable[[Path], object]) -> float:
+        return bench.read("step-*", lambda path: load_checkpoint(path, read=read), is_cached=True)
+
     peer = "torch.load + the zip's checksums"
     return [
         Contender(name=peer, run=lambda: bench.read("plain.pt", read_pickled)),
         Contender(name="torch.load, nothing verified", run=lambda: bench.read("plain.pt", torch_load), against=peer),
         Contender(name="kedge: load, verified", run=lambda: bench.read("step-*", load_checkpoint), against=peer),
+        Contender(name="kedge: a machine's second process", run=lambda: second(read_verified_document), against=peer),
+        Contender(name="kedge: the same, for a GPU", run=lambda: second(map_document), against=peer),
+        Contender(
+            name="safetensors, nothing verified", run=lambda: bench.read(SAFETENSORS, safetensors_load), against=peer
+        ),
+        Contender(name="DCP, nothing verified", run=lambda: bench.read(f"{DCP}/*", dcp_load), against=peer),
     ]
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from benchmarks.rounds import CHECKOUT, Benchmark, Contender, main
 from benchmarks.trainer.loops import BATCH, Points
 from trainer.base.sources import Batch, SampleSource
 from trainer.data.loader import BatchLoader
-from trainer.recipes.digits import ShiftedDigits, load_split
+from trainer.data.sources import ArraySource
+from trainer.recipes.digits import load_split, shift_sample
 
 ROUNDS = 7
 BATCHES = 1000
@@ -51,12 +53,12 @@ class Loops:
         return self._cpu[kind].popleft()
 
 
-class Shifted(ShiftedDigits, Dataset[Batch]):
+class Shifted(ArraySource, Dataset[Batch]):
     """The digits recipe's augmented images, also as a plain dataset: then one generator draws all shifts."""
 
     def __init__(self) -> None:
         train, _ = load_split()
-        super().__init__(train, shift_pixels=1)
+        super().__init__(*train, transform=partial(shift_sample, pixels=1))
         self._rng = np.random.default_rng(0)
 
     def __getitem__(self, index: int) -> Batch:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.host.clock import SystemClock
-from orchestrator.adapters.host.resources import resource
 from orchestrator.adapters.host.settings import Settings, read_settings
+from orchestrator.adapters.jobfile.assembly.bundled import trainer_packages
 from orchestrator.adapters.jobfile.lookup.find import nearest_job
 from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.adapters.providers import PROVIDERS
@@ -268,7 +268,7 @@ class App:
             return None
         workdir = Path(job.workdir) if job.workdir else None
         state = self.settings.state_dir / "code"
-        extras = {"trainer": resource("trainer")} if job.bundled_trainer else {}
+        extras = trainer_packages(workdir) if job.bundled_trainer else {}
         if stage is None:
             from orchestrator.adapters.sync.code.source import GitCodeSource
 

@@ -48,6 +48,7 @@ def test_this_installation_is_complete() -> None:
     assert resource("templates", "systemd", "kedge-run.service.j2").is_file()
     assert resource("infra", "jobs", "digits.yaml").is_file()
     assert resource("trainer", "__init__.py").is_file()
+    assert resource("kedge_trainer", "__main__.py").is_file()
 
 
 def test_a_damaged_installation_says_so(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.checkout import CHECKOUT, copy_tracked
 from tests.support.laptop import Laptop
+from tests.trainer.foreign import install_package, write_recipe
+from tests.trainer.harness import plain_environ
 
 
 def build(source: Path, dist: Path, *, umask: int = 0o022) -> Path:
@@ -71,6 +73,26 @@ def test_an_installed_kedge_brings_its_jobs_templates_and_trainer(installed: Lap
     plan = installed.kedge("plan", "--job", "digits", "--mode", "validate")
     assert "the bundled trainer" in plan
     assert "copy: kedge-results/digits-" in plan
+
+
+def test_the_installed_trainer_trains_a_recipe_that_is_anywhere(site: Path, tmp_path: Path) -> None:
+    """A file, and a package's entry point; beside a `trainer` of the user's own, by the name that is only ours."""
+    recipe = write_recipe(tmp_path / "mine")
+    (tmp_path / "mine" / "trainer").mkdir()
+    (tmp_path / "mine" / "trainer" / "__init__.py").write_text("raise AssertionError('not ours')")
+    install_package(tmp_path / "installed", "lines", {"a-line": "line:recipe"})
+    environ = {**plain_environ(), "PYTHONPATH": os.pathsep.join(map(str, (site, tmp_path / "installed")))}
+
+    def run(cwd: Path, module: str, *argv: str) -> str:
+        command = [sys.executable, "-m", module, *argv]
+        done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "succeeded: 4 steps" in run(tmp_path, "trainer", str(recipe), "--output-dir", "a")
+    assert "succeeded: 4 steps" in run(tmp_path / "mine", "kedge_trainer", "a-line", "--set", "workers=1")
+    assert "A line, fitted by a line." in (tmp_path / "mine" / "output" / "README.md").read_text()
+    assert "a-line  A line, fitted by a line. (lines)" in run(tmp_path / "mine", "kedge_trainer", "recipes")
 
 
 def test_uv_installs_and_uninstalls_the_wheel(laptop: Laptop, tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from tests.golden.dangerous import findings
 from tests.golden.template_quoting import unquoted
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("orchestrator", "trainer", "templates", "infra", "locks", "tasks.py")
+PLACES = ("orchestrator", "trainer", "kedge_trainer", "templates", "infra", "locks", "tasks.py")
 ALLOWED = {
     # A proxy command is shell text of the user's own, which OpenSSH hands to a shell likewise.
     ("orchestrator/adapters/ssh/proxy.py", "text put together reaches a shell"),
     # Between the ranks of one run, which trust each other: torch has no other way to send an object.
     ("trainer/group/distributed.py", "objects that are pickled on their way"),
+    # The recipe's file, which the user names on the command line.
+    ("trainer/recipes/_loading.py", "text that is run"),
     # wandb's word for asking its server whether a key is valid.
     ("trainer/report/trackers.py", "a peer that isn't verified"),
 }

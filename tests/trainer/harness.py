@@ -22,6 +22,7 @@ from trainer.base.contract import read_contract
 from trainer.base.errors import TrainerError
 from trainer.base.recipe import Recipe
 from trainer.base.signals import StopFlag
+from trainer.base.start_from import StartFrom
 from trainer.checkpoints.loading import load
 from trainer.cli import main
 from trainer.group.distributed import ALONE
@@ -115,12 +116,14 @@ def run(
     return finish(start(folder, *settings, recipe=recipe, processes=processes, anew=anew, **environ))
 
 
-def train_here(recipe: Recipe[Any], folder: Path, stop: StopFlag | None = None) -> int:
+def train_here(
+    recipe: Recipe[Any], folder: Path, stop: StopFlag | None = None, start_from: StartFrom | None = None
+) -> int:
     """Train a recipe in this process, as one of torchrun's ranks."""
     stop = stop or StopFlag()
     stop.install()
     try:
-        run_recipe("digits", recipe, read_contract(os.environ, output_dir=folder), stop)
+        run_recipe("digits", recipe, read_contract(os.environ, output_dir=folder), stop, start_from or StartFrom())
     except TrainerError as err:
         sys.stderr.write(f"error: {err}\n")
         return err.exit_code
@@ -156,9 +159,15 @@ class StopAtLook(StopFlag):
         raise AssertionError("no other code sets it")
 
 
-def call(folder: Path, *settings: str, environ: Mapping[str, str] | None = None, stop: StopFlag | None = None) -> int:
+def call(
+    folder: Path,
+    *settings: str,
+    flags: Sequence[str | Path] = (),
+    environ: Mapping[str, str] | None = None,
+    stop: StopFlag | None = None,
+) -> int:
     """Run the command in this process: without another import of torch, without signal handlers."""
-    argv = ["digits", *settings_args(settings), "--output-dir", str(folder)]
+    argv = ["digits", *settings_args(settings), *map(str, flags), "--output-dir", str(folder)]
     return main(argv, environ=environ or {}, stop=stop or StopFlag())
 
 

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub: what huggingface_hub calls for a push, kept in memory.
+"""A stand-in for the Hugging Face Hub: what huggingface_hub calls for a push or a download, kept in memory.
 
 Its URLs and fields are those of https://huggingface.co/docs/hub/api and of git-lfs's batch API, as the client
 calls them.
@@ -16,12 +16,18 @@ from typing import Any
 
 import yaml
 
+SHA = "c0ffee" * 6 + "0000"
+"""The commit of every model that can be downloaded."""
 BIG_SUFFIXES = (".safetensors", ".onnx", ".png")
 
 
 @dataclass
 class Hub:
-    """A Hub. `commits` are the files of each commit, by path; `tokens` may write."""
+    """A Hub. `commits` are the files of each commit, by path; `tokens` may write.
+
+    `models` are the files of public models by name and path, `downloads` the paths that were downloaded of them, and
+    `readers` what readers sent as their authorization.
+    """
 
     tokens: frozenset[str]
     endpoint: str = ""
@@ -29,6 +35,28 @@ class Hub:
     blobs: dict[str, bytes] = field(default_factory=dict)
     commits: list[dict[str, bytes]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
+    models: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    downloads: list[str] = field(default_factory=list)
+    readers: set[str] = field(default_factory=set)
+
+    def find_model(self, path: str) -> str | None:
+        """Return the public model that a request is about."""
+        return next((name for name in self.models if path.startswith((f"/api/models/{name}", f"/{name}/"))), None)
+
+    def read(self, method: str, model: str, path: str) -> tuple[int, Any]:
+        """Answer a request to read a model: a description as JSON, or a file's bytes."""
+        files = self.models[model]
+        if path.startswith("/api/"):
+            revision = path.partition("/revision/")[2] or "main"
+            siblings = [{"rfilename": name} for name in files]
+            found = {"id": model, "sha": SHA, "siblings": siblings}
+            return (200, found) if revision in ("main", "v1", SHA) else (404, {"error": "Invalid rev id"})
+        revision, _, name = path.partition("/resolve/")[2].partition("/")
+        if revision != SHA or name not in files:
+            return 404, {"error": f"{name} does not exist at {revision}"}
+        if method == "GET":
+            self.downloads.append(name)
+        return 200, files[name]
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
         """Answer a request."""
@@ -104,15 +132,24 @@ def serving_hub(*tokens: str) -> Iterator[Hub]:
                 f"Bearer {token}" for token in hub.tokens
             }
             path = self.path.partition("?")[0]
-            code, content = hub.answer(self.command, path, body) if may else (401, {"error": "Invalid token"})
-            text = json.dumps(content).encode()
+            model = hub.find_model(path)
+            if model is not None:
+                hub.readers.add(self.headers.get("Authorization", ""))
+                code, content = hub.read(self.command, model, path)
+            else:
+                code, content = hub.answer(self.command, path, body) if may else (401, {"error": "Invalid token"})
+            text = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))
+            if isinstance(content, bytes):
+                self.send_header("X-Repo-Commit", SHA)
+                self.send_header("ETag", f'"{hashlib.sha256(text).hexdigest()}"')
             self.end_headers()
-            self.wfile.write(text)
+            if self.command != "HEAD":
+                self.wfile.write(text)
 
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815
+        do_HEAD = do_GET = do_POST = do_PUT = _answer  # noqa: N815
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         hub.endpoint = f"http://127.0.0.1:{server.server_port}"

@@ -1,23 +1,27 @@
 """Each process of a group loads its rows of sharded checkpoints and compares them; a test starts it with torchrun.
 
-python join_shards.py FOLDER, with FOLDER/shared/SIZE, written by SIZE processes, and FOLDER/disk RANK/step-4-shards;
+python join_shards.py FOLDER, with FOLDER/shared/SIZE, written by SIZE processes, FOLDER/disk RANK/step-4-shards, and
+FOLDER/shared/step-00000008.safetensors and the damaged -09;
 python join_shards.py FOLDER same SEED, with FOLDER/disk RANK/step-00000001.
 """
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tests.trainer.harness import assert_equal
 from trainer.base.contract import read_contract
+from trainer.base.errors import DamagedCheckpointError
 from trainer.base.hard_exit import hard_exit
 from trainer.checkpoints.loading import load
 from trainer.checkpoints.shards import chunk_rows
 from trainer.checkpoints.tree import Slice, State
-from trainer.group.distributed import process_group
+from trainer.group.distributed import ProcessGroup, process_group
 
 
 def make_state(seed: int) -> State:
@@ -64,6 +68,20 @@ def main(folder: Path) -> None:
             mine = load(place, group, select=lambda total: chunk_rows(total, group.rank, group.size))
             assert_equal(as_tensors(mine), own(whole, group.rank, group.size), str(place))
             assert_equal(load(place, group), whole, str(place))
+        _read_whole_files(folder, group)
+
+
+def _read_whole_files(folder: Path, group: ProcessGroup) -> None:
+    """Read files that all see on one disk: one verifies, the others share; as if on GPUs too, where they map the file.
+
+    A damaged one fails on every process.
+    """
+    for device in (torch.device("cpu"), torch.device("cuda")):
+        as_if = replace(group, device=device)
+        assert_equal(load(folder / "shared" / "step-00000008.safetensors", as_if), make_state(8), str(device))
+        with pytest.raises(DamagedCheckpointError) as refused:
+            load(folder / "shared" / "step-00000009.safetensors", as_if)
+        assert "fails its checksum" in refused.value.why
 
 
 if __name__ == "__main__":

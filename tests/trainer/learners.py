@@ -14,8 +14,8 @@ from trainer.base.config import Settings
 from trainer.base.overrides import apply_overrides
 from trainer.base.recipe import Moment, Workload
 from trainer.base.sources import Batch
+from trainer.data.sources import ArraySource
 from trainer.group.distributed import ALONE, ProcessGroup
-from trainer.recipes.digits import Digits
 from trainer.step.assembly import make_learner
 from trainer.step.batch import plan_batch
 from trainer.step.learner import Learner
@@ -52,7 +52,7 @@ def make_learner_of(
     torch.manual_seed(0)
     settings = apply_overrides(Settings(batch_size=8), assignments)
     net = model or SmallNet()
-    source = Digits(torch.zeros(8, 8, 8).numpy(), torch.zeros(8).numpy())
+    source = ArraySource(torch.zeros(8, 1, 8, 8), torch.zeros(8))
     workload = Workload(
         model=net,
         train_data=source,

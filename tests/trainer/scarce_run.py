@@ -46,7 +46,7 @@ class ScarceResNet(digits.SmallResNet):
         self.passes_left = after
 
     def forward(self, images_BCHW: torch.Tensor) -> torch.Tensor:
-        logits_BK = super().forward(images_BCHW)
+        logits_BK: torch.Tensor = super().forward(images_BCHW)  # type: ignore[no-untyped-call]  # torch's container
         if not self.training or len(images_BCHW) <= self.room:
             return logits_BK
         self.passes_left -= 1

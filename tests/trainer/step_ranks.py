@@ -41,8 +41,13 @@ class Net(PlainNet):
         return logits_BK
 
 
+def noise_of(model: nn.Module, values_BF: torch.Tensor) -> torch.Tensor:
+    assert isinstance(model, Net)
+    return model.noise(values_BF)
+
+
 def loss_of_method(model: nn.Module, batch: Batch) -> torch.Tensor:
-    return functional.cross_entropy(model.noise(batch[0]), batch[1], ignore_index=PADDING)
+    return functional.cross_entropy(noise_of(model, batch[0]), batch[1], ignore_index=PADDING)
 
 
 def loss_of_forward(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -50,7 +55,8 @@ def loss_of_forward(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def count_labels(batch: Batch) -> torch.Tensor:
-    return (batch[1] != PADDING).sum()
+    labels_B: torch.Tensor = batch[1]
+    return (labels_B != PADDING).sum()
 
 
 METHOD = {"loss": loss_of_method, "weight": count_labels}
@@ -87,7 +93,7 @@ def train(settings: tuple[str, ...], changes: Mapping[str, Any], group: ProcessG
     weights = {name: gather(value) for name, value in learner.model.state_dict().items()}
     learner.prepare_evaluation()
     with torch.no_grad():
-        logits_BK = learner.call_evaluated(lambda model, values_BF: model.noise(values_BF), batch[0])
+        logits_BK = learner.call_evaluated(noise_of, batch[0])
     loss = group.all_reduce_sum(result.loss) / group.size
     return {**weights, "loss": loss, "logits": logits_BK.float()}
 

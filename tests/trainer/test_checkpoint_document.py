@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.base.errors import DamagedCheckpointError
-from trainer.checkpoints.document import read_document, read_tensors, write_document
+from trainer.checkpoints.document import (
+    map_document,
+    read_document,
+    read_tensors,
+    read_verified_document,
+    write_document,
+)
 from trainer.checkpoints.header import DTYPES
 from trainer.checkpoints.store import load_checkpoint
 from trainer.checkpoints.tree import Flat, flatten, unflatten
@@ -93,6 +99,24 @@ def test_channels_last_stays_channels_last(tmp_path: Path) -> None:
     read = read_document(write(tmp_path / "a.safetensors", {"images": images}))["images"]
     assert torch.equal(read, images)
     assert read.stride() == images.stride()
+
+
+def test_mapped_file_holds_the_same_state_and_is_not_written_to(tmp_path: Path) -> None:
+    """All kinds of tensors, in their memory order, in either form of reading without the data's checksum."""
+    state = {**training_state(), "large": torch.randn(2, 3, 100, 100).to(memory_format=torch.channels_last)}
+    state |= {"big": torch.randn(70_000), "odd": torch.ones(70_001).bool(), "none": torch.zeros(0, 3)}
+    path = write(tmp_path / "step-00000001.safetensors", state)
+    content = path.read_bytes()
+    for read in (map_document, read_verified_document):
+        found = load_checkpoint(path, read=read)
+        assert_equal(found, dict(state, model=dict(state["model"])))
+        assert found["large"].stride() == state["large"].stride()
+        found["big"].zero_()
+        assert path.read_bytes() == content
+        damaged = tmp_path / "step-00000002.safetensors"
+        damaged.write_bytes(content.replace(b"kedge.state", b"kedge.stale"))
+        with pytest.raises(DamagedCheckpointError):
+            load_checkpoint(damaged, read=read)
 
 
 def test_shared_weights_are_written_once_and_read_as_both(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 from tests.trainer import harness
 from trainer.base.errors import CheckpointWriteError
+from trainer.checkpoints.document import PART_BYTES
 from trainer.checkpoints.saver import Saver, TrainingSnapshot
+from trainer.checkpoints.staging import Staging
 from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
 
 TIMEOUT_SECONDS = 30.0
@@ -26,8 +29,13 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 
 @pytest.fixture
-def saver(store: CheckpointStore) -> Iterator[Saver]:
-    made = Saver(store)
+def staging() -> Staging:
+    return Staging()
+
+
+@pytest.fixture
+def saver(store: CheckpointStore, staging: Staging) -> Iterator[Saver]:
+    made = Saver(store, staging=staging)
     yield made
     made.close()
 
@@ -58,6 +66,19 @@ def test_training_continues_while_its_weights_are_written(store: CheckpointStore
     gate.opened.set()
     saver.wait()
     assert not load_checkpoint(store.list_steps()[0])["model"]["weight"].any()
+
+
+def test_write_hurries_once_somebody_waits_for_it(store: CheckpointStore) -> None:
+    """It pauses between its parts, here for an hour; a wait, the next save and the end skip the pauses."""
+    weight = torch.zeros(3 * PART_BYTES // 4)
+    with closing(Saver(store, pause_seconds=3600)) as saver:
+        for step in (1, 2):
+            saver.save(snapshot(step, weight))
+            assert saver.is_busy
+        saver.wait()
+        assert store.newest_name() == "step-00000002.safetensors"
+        saver.save(snapshot(3, weight))
+    assert store.newest_name() == "step-00000003.safetensors"
 
 
 def test_second_save_waits_for_the_first(store: CheckpointStore, saver: Saver) -> None:
@@ -130,6 +151,75 @@ def test_state_that_grows_after_its_memory_was_reserved_is_kept_whole(store: Che
         "half": [1.0] * 7,
         "on": [True],
     }
+
+
+def test_best_weights_share_the_copy_of_the_state_whatever_objects_they_are(
+    store: CheckpointStore, saver: Saver, staging: Staging
+) -> None:
+    """Each state_dict() makes new tensor objects: the same memory is copied once, so the first block is enough.
+
+    The state alone has 16 tensors; with the best weights copied again they would be 20, and 1.3 MB too large.
+    """
+    model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 400))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 400)).sum().backward()
+    optimizer.step()
+    saver.reserve({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    saver.wait()
+    reserved = staging.blocks
+    rating = Rating(metric="val_loss", value=0.5, best_is="min")
+    best = {"fingerprint": {}, "rating": rating.dump(), "model": model.state_dict()}
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    saver.save(TrainingSnapshot(step=3, state=state, best=best, rating=rating))
+    saver.wait()
+    assert staging.blocks == reserved
+    for path in (*store.list_best(), *store.list_steps()):
+        assert torch.equal(load_checkpoint(path)["model"]["1.weight"], model.state_dict()["1.weight"])
+
+
+def test_slightly_larger_saves_use_the_memory_that_was_reserved(saver: Saver, staging: Staging) -> None:
+    """Best weights that aren't in the state, reserved too, and a little state that appears later: one block, kept."""
+    state = {"model": {"weight": torch.rand(300_000)}}
+    best = {"rating": {}, "fingerprint": {}, "model": {"weight": torch.rand(300_000)}}
+    saver.reserve(state, best=best)
+    saver.wait()
+    reserved = staging.blocks
+    rating = Rating(metric="val_loss", value=0.5, best_is="min")
+    saver.save(TrainingSnapshot(step=1, state={**state, "late": torch.rand(10_000)}, best=best, rating=rating))
+    saver.save(TrainingSnapshot(step=2, state=state))
+    saver.wait()
+    assert staging.blocks == reserved
+    assert len(reserved) == 1
+
+
+def test_state_that_outgrows_its_memory_gets_a_second_block(
+    store: CheckpointStore, saver: Saver, staging: Staging
+) -> None:
+    """The first block stays where it is; no tensor lies across both, and the file is whole."""
+    state = {"model": {"weight": torch.rand(300_000)}}
+    saver.save(TrainingSnapshot(step=1, state=state))
+    first = staging.blocks
+    grown = {**state, "moments": {name: torch.rand(400_001) for name in "ab"}, "flags": torch.ones(3) > 0}
+    for step in (2, 3):
+        saver.save(TrainingSnapshot(step=step, state=grown))
+        assert staging.blocks[:1] == first
+        assert len(staging.blocks) == 2
+    saver.wait()
+    harness.assert_equal(load_checkpoint(store.list_steps()[0]), grown, "grown")
+
+
+def test_writer_thread_uses_the_runs_own_gpu(store: CheckpointStore) -> None:
+    """A new thread starts on the first GPU: pinning and waiting there would make a context on a neighbour's device."""
+    chosen: list[tuple[str, torch.device]] = []
+
+    def use(device: torch.device) -> None:
+        chosen.append((threading.current_thread().name, device))
+
+    for device in (torch.device("cuda", 3), torch.device("cpu")):
+        with closing(Saver(store, device=device, use_device=use)) as saver:
+            saver.save(snapshot(1, torch.zeros(3)))
+            saver.save(snapshot(2, torch.zeros(3)))
+    assert chosen == [("checkpoint_0", torch.device("cuda", 3))]
 
 
 def test_large_state_of_mixed_dtypes_is_written_from_its_staging_memory(store: CheckpointStore, saver: Saver) -> None:

@@ -39,7 +39,10 @@ def test_shard_is_a_plain_safetensors_file_with_its_part_only(tmp_path: Path) ->
 
 
 def test_last_checkpoints_are_kept_and_unfinished_ones_removed(tmp_path: Path) -> None:
-    """Folders are pruned like files; shards without an index are no checkpoint, and are removed once they are old."""
+    """Folders are pruned like files; shards without an index are no checkpoint, and are removed once they are old.
+
+    A milestone stays, also when another process prunes.
+    """
     writers = Writers([tmp_path] * 2)
     writers.save(1)
     writers.save(2)
@@ -47,10 +50,15 @@ def test_last_checkpoints_are_kept_and_unfinished_ones_removed(tmp_path: Path) -
     (tmp_path / "step-00000009").mkdir()
     (tmp_path / "step-00000009" / "0-of-2.01234567.safetensors").write_text("somebody is still writing")
     assert writers.stores[0].newest_name() == "step-00000001"
-    writers.save(3)
+    writers.save(3, is_milestone=True)
     writers.save(4)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == ["step-00000003", "step-00000004", "step-00000009"]
+    later = Writers([tmp_path] * 2, keep=1)
+    later.save(10)
+    later.save(11)
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["step-00000003", "step-00000011"]
 
 
 def test_best_weights_are_chosen_by_the_main_process_for_all(tmp_path: Path) -> None:
@@ -118,9 +126,17 @@ def test_remap_merges_shards_and_refuses_a_single_one(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_any_number_of_processes_reads_its_rows_from_whatever_disks_they_are_on(processes: int, tmp_path: Path) -> None:
-    """Written by 2, 3 and 4; on one disk, and spread over the readers' disks in another order."""
+    """Written by 2, 3 and 4; on one disk, and spread over the readers' disks in another order; and whole files.
+
+    On one disk only the first process verifies what others need too.
+    """
     for size in (2, 3, 4):
         Writers([tmp_path / "shared" / str(size)] * size).save(size)
+    alone = CheckpointStore(tmp_path / "shared", keep=2, fingerprint=FINGERPRINT)
+    for step in (8, 9):
+        alone.save(flatten(join_shards.make_state(step)), step=step)
+    damaged = tmp_path / "shared" / "step-00000009.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\1")
     disks = [tmp_path / f"disk {number}" for number in range(processes)]
     for disk in disks:
         shutil.copytree(tmp_path / "shared" / "4", disk / "step-4-shards")

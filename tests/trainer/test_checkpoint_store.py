@@ -22,8 +22,16 @@ def open_store(folder: Path, *, keep: int = 2, keep_best: int = 1, **fingerprint
     return store
 
 
-def save_best(store: CheckpointStore, step: int, value: float, *, best_is: str = "max", **fingerprint: object) -> None:
-    rating = Rating(metric="val_accuracy", value=value, best_is=best_is)  # type: ignore[arg-type]  # a test's shorthand
+def save_best(
+    store: CheckpointStore,
+    step: int,
+    value: float,
+    *,
+    best_is: str = "max",
+    metric: str = "val_accuracy",
+    **fingerprint: object,
+) -> None:
+    rating = Rating(metric=metric, value=value, best_is=best_is)  # type: ignore[arg-type]  # a test's shorthand
     state = {"fingerprint": fingerprint or OURS, "rating": rating.dump(), "model": {"weight": torch.tensor(value)}}
     store.save_best(flatten(state), step=step, rating=rating)
 
@@ -46,6 +54,45 @@ def test_pruning_keeps_the_newest_by_step(tmp_path: Path) -> None:
         "step-100000000.safetensors",
     ]
     assert store.newest_name() == "step-100000000.safetensors"
+
+
+def test_milestones_are_never_pruned_also_by_a_later_process(tmp_path: Path) -> None:
+    """Steps 2 and 4 of 7 are milestones, two are kept beside them; a format-1 file and a damaged one are none."""
+    store = open_store(tmp_path)
+    for step in (1, 2, 3, 4):
+        store.save(flatten({"step": step}), step=step, is_milestone=step % 2 == 0)
+    later = open_store(tmp_path)
+    (tmp_path / "step-00000000.safetensors").write_bytes(b"half")
+    torch.save({"format": 1}, tmp_path / "step-00000001.pt")
+    for step in (5, 6, 7):
+        later.save(flatten({"step": step}), step=step)
+    assert [int(path.stem.removeprefix("step-")) for path in later.list_steps()] == [7, 6, 4, 2]
+    assert load_checkpoint(tmp_path / "step-00000002.safetensors") == {"step": 2}
+    later.save(flatten({"step": 4}), step=4)
+    later.save(flatten({"step": 8}), step=8)
+    assert [int(path.stem.removeprefix("step-")) for path in later.list_steps()] == [8, 7, 2]
+
+
+def test_ratings_of_two_metrics_are_not_compared(tmp_path: Path) -> None:
+    """The run goes on with another metric, whose values are smaller: its first validation is the best so far.
+
+    A run that was killed between the write and the pruning loads the later metric's weights.
+    """
+    store = open_store(tmp_path, keep_best=2)
+    save_best(store, 1, 0.9)
+    save_best(store, 2, 0.95)
+    earlier = {path: path.read_bytes() for path in store.list_best()}
+    save_best(store, 3, 0.2, metric="val_iou")
+    assert best_steps(store) == [3]
+    save_best(store, 4, 0.3, metric="val_iou")
+    assert best_steps(store) == [4, 3]
+    save_best(store, 5, 0.1, metric="val_iou", best_is="min")
+    assert best_steps(store) == [5]
+    for path, content in earlier.items():
+        path.write_bytes(content)
+    best = load_best(store, ALONE, lambda _: None)
+    assert best is not None
+    assert best["rating"] == {"metric": "val_iou", "value": 0.1, "best_is": "min"}
 
 
 def test_newest_intact_one_is_loaded_and_the_damaged_one_set_aside(tmp_path: Path) -> None:

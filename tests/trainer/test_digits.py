@@ -33,9 +33,9 @@ def test_best_checkpoint_holds_the_weights_of_the_best_epoch(default_run: Defaul
     best = load_checkpoint(harness.best_checkpoint(folder))
     model = SmallResNet(width=24, dropout=0.1).eval()
     model.load_state_dict(best["model"])
-    _, validation = load_split()
+    _, (validation_BCHW, labels_B) = load_split()
     with torch.no_grad():
-        right = (model(validation.images_BCHW).argmax(dim=1) == validation.labels_B).float().mean().item()
+        right = (model(validation_BCHW).argmax(dim=1) == labels_B).float().mean().item()
     rows = [row for row in harness.read_rows(folder) if "val_accuracy" in row]
     top = max(row["val_accuracy"] for row in rows)
     assert right == pytest.approx(top, abs=1e-6)
@@ -97,9 +97,9 @@ def test_onnx_model_agrees_with_the_best_weights(default_run: DefaultRun) -> Non
     model = SmallResNet(width=24, dropout=0.1).eval()
     model.load_state_dict(load_checkpoint(harness.best_checkpoint(folder))["model"])
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
-    _, validation = load_split()
+    _, (validation_BCHW, _) = load_split()
     for size in (1, 5, 360):
-        images_BCHW = validation.images_BCHW[:size]
+        images_BCHW = validation_BCHW[:size]
         with torch.no_grad():
             expected = model(images_BCHW).numpy()
         found = np.asarray(session.run(None, {"input": images_BCHW.numpy()})[0])

@@ -1,23 +1,36 @@
 """find-lr and find-batch: settings from measurements."""
 
 import math
+import multiprocessing
 import resource
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
+import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from tests.trainer import harness
 from tests.trainer.learners import make_learner_of, random_batches
+from trainer.base.config import OptimizerSettings, Settings
+from trainer.base.contract import read_contract
 from trainer.base.errors import BadRequestError
-from trainer.base.recipe import Moment
+from trainer.base.recipe import Moment, Recipe, Workload
 from trainer.base.signals import StopFlag
+from trainer.base.sources import Batch, Sample
 from trainer.cli import main
-from trainer.find.finders import search_largest
+from trainer.find.finders import find_learning_rate, find_micro_batch, search_largest
 from trainer.find.lr_finder import LearningRateSweep, suggest_rate, sweep_learner, sweep_rates
+
+# Shape legend: B batch, T letters.
 
 
 def parabola_loss(rate: float) -> float:
@@ -118,10 +131,92 @@ def test_search_for_a_large_size_stops_at_a_thirtieth() -> None:
     assert search_largest(lambda size: size <= 3000, most=4096, refine=False) == (2048, 4096)
 
 
-def test_find_batch_under_torchrun_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """If one process ran out of memory, the others would wait for ever."""
-    assert main(["find-batch", "digits"], environ={"WORLD_SIZE": "2"}, stop=StopFlag()) == 2
-    assert "start it without torchrun" in capsys.readouterr().err
+def test_processes_agree_on_the_largest_size_that_fits_everywhere() -> None:
+    """Room for 9 on rank 0 and for 5 on rank 1, which runs out in its backward pass: 4 on both, and nobody waits."""
+    ended = harness.run_script(str(Path(__file__).with_name("search_run.py")), "9", "5", processes=2)
+    assert ended.code == 0, ended.err
+    assert {"rank 0: 4", "rank 1: 4"} <= set(ended.out.splitlines())
+    assert "their gradients are not reduced" in ended.out
+    assert ended.out.count("a micro-batch of 4 fits on cpu (8 run out of memory): --set micro_batch=4") == 1
+
+
+def test_find_batch_of_a_sharded_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its forward pass has collectives: a process that runs out of memory would leave the others waiting."""
+    argv = ["find-batch", "digits", "--set", "compute.fully_shard=true"]
+    assert main(argv, environ={"WORLD_SIZE": "2"}, stop=StopFlag()) == 2
+    assert "leave compute.fully_shard off" in capsys.readouterr().err
+
+
+class Words:
+    """Ragged samples in dicts: words of 1 to 4 letters."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def sample(self, index: int, rng: np.random.Generator) -> Sample:  # noqa: ARG002
+        return {"letters": torch.arange(index % 4 + 1), "kind": index % 3}
+
+
+class WordStream(Words):
+    """The same words, one after another."""
+
+    def open(self, *, epoch: int, rank: int, world_size: int, seed: int) -> Any:  # noqa: ARG002
+        return map(self.sample, range(rank, len(self), world_size), repeat(np.random.default_rng(seed)))
+
+
+def pad_words(words: list[Sample]) -> Batch:
+    letters_BT = pad_sequence([word["letters"] for word in words], batch_first=True, padding_value=9)
+    return {"letters": letters_BT, "kind": torch.tensor([word["kind"] for word in words])}
+
+
+def word_recipe(source: Any) -> Recipe[Settings]:
+    """A recipe of ragged dicts with a collate of its own and a loss weighted by letters."""
+    model = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 3))
+    workload = Workload(
+        model=model,
+        train_data=source,
+        validation_data=Words(),
+        collate=pad_words,
+        weight=lambda batch: (batch["letters"] != 9).sum(),
+        loss=lambda net, batch: functional.cross_entropy(net(batch["letters"]).mean(dim=1), batch["kind"]),
+    )
+    return Recipe(settings=Settings(batch_size=8, workers=1), build=lambda _: workload)
+
+
+@pytest.mark.parametrize("source", [Words(), WordStream()])
+def test_find_batch_makes_the_recipes_own_batches(source: Any, tmp_path: Path) -> None:
+    """Ragged samples in dicts, padded by the recipe, of numbered samples or a stream; more than one epoch's."""
+    said: list[str] = []
+    contract = read_contract({}, output_dir=tmp_path)
+    assert find_micro_batch(word_recipe(source), contract, said.append, most=32) == 32
+    assert "--set micro_batch=32" in said[-1]
+
+
+def test_find_lr_reads_with_workers_and_sums_up_a_weighted_loss(tmp_path: Path) -> None:
+    """The same batches for any number of workers, so the same three rates; no worker is left."""
+    contract = read_contract({}, output_dir=tmp_path)
+    found = []
+    for workers in (0, 1):
+        recipe = word_recipe(Words())
+        recipe = replace(recipe, settings=replace(recipe.settings, workers=workers))
+        torch.manual_seed(0)
+        said: list[str] = []
+        find_learning_rate(recipe, contract, said.append, lowest=1e-5, highest=1e-2, steps=12)
+        found.append(said)
+    assert found[0] == found[1]
+    assert "steepest" in found[0][0]
+    assert not multiprocessing.active_children()
+
+
+def test_suggested_rate_is_the_one_to_set_when_rates_are_scaled(tmp_path: Path) -> None:
+    """The curve has peaks of this batch of 8; the setting is for base_batch=2, so it is a quarter."""
+    contract = read_contract({}, output_dir=tmp_path)
+    optimizer = OptimizerSettings(scaling="linear", base_batch=2)
+    said: list[str] = []
+    recipe = word_recipe(Words())
+    recipe = replace(recipe, settings=replace(recipe.settings, optimizer=optimizer, workers=0))
+    suggestion = find_learning_rate(recipe, contract, said.append, lowest=1e-5, highest=1e-2, steps=12)
+    assert f"--set optimizer.learning_rate={suggestion.valley / 4:.2g} " in said[-1]
 
 
 def test_find_batch_finds_the_limit_of_the_address_space(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The gradient of a batch whose samples don't count the same, and the optimizer's step with it."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,8 @@ def mean_of_labels(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def count_labels(batch: Batch) -> torch.Tensor:
-    return (batch[1] != PADDING).sum()
+    labels_B: torch.Tensor = batch[1]
+    return (labels_B != PADDING).sum()
 
 
 def make_uneven_batch() -> Batch:
@@ -58,7 +60,7 @@ def test_micro_batches_count_by_their_labels(weight: object) -> None:
 def test_each_groups_rate_is_scaled() -> None:
     """With SGD and the same gradient a group with lr_scale 0.5 moves half as far."""
     weights = [nn.Parameter(torch.zeros(3)) for _ in range(2)]
-    groups = [{"params": [weights[0]]}, {"params": [weights[1]], "lr_scale": 0.5}]
+    groups: list[dict[str, Any]] = [{"params": [weights[0]]}, {"params": [weights[1]], "lr_scale": 0.5}]
     update = make_update(torch.optim.SGD(groups, lr=1.0), weights)
     for weight in weights:
         weight.grad = torch.ones(3)
@@ -88,6 +90,11 @@ def make_update(optimizer: torch.optim.Optimizer, weights: list[nn.Parameter]) -
     return Update(optimizer=optimizer, parameters=weights, precision=precision, clip_norm=0)
 
 
+def _noise_and_model(model: nn.Module, batch: Batch) -> tuple[torch.Tensor, nn.Module]:
+    assert isinstance(model, Noisy)
+    return model.noise(batch), model
+
+
 class Noisy(PlainNet):
     """A model whose loss needs more than its forward pass."""
 
@@ -101,6 +108,6 @@ def test_evaluation_calls_any_function_with_the_model_that_is_evaluated() -> Non
     for settings in ([], ["ema_decay=0.5"]):
         learner = make_learner_of(settings, model=Noisy())
         values_BF = torch.zeros(2, FEATURES)
-        found, model = learner.call_evaluated(lambda model, batch: (model.noise(batch), model), values_BF)
+        found, model = learner.call_evaluated(_noise_and_model, values_BF)
         assert model is learner.evaluated
-        harness.assert_equal({"logits": found}, {"logits": model.noise(values_BF)}, "logits")
+        harness.assert_equal({"logits": found}, {"logits": _noise_and_model(model, values_BF)[0]}, "logits")

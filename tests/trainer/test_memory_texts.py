@@ -20,8 +20,9 @@ OUT_OF_MEMORY = [
     "GET was unable to find an engine to execute this computation",
     "FIND was unable to find an engine to execute this computation",
     "miopenStatusAllocFailed",
-    "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error"
-    " (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+    "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error "
+    "(run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5\n"
+    "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
     "Cuda failure 2 'out of memory'",
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
     "8589934592 bytes. Error code 12 (Cannot allocate memory)",
@@ -37,8 +38,9 @@ ANOTHER_CAUSE = [
     "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
     "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
     "miopenStatusUnknownError",
-    "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error"
-    " (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+    "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error "
+    "(run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5\n"
+    "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
     "Cuda failure 1 'invalid argument'",
     "index 10 is out of bounds for dimension 0 with size 10",
     "mat1 and mat2 shapes cannot be multiplied (8x7 and 6x8)",
@@ -48,14 +50,14 @@ ANOTHER_CAUSE = [
 @pytest.mark.parametrize("text", OUT_OF_MEMORY)
 def test_lack_of_memory_is_recognised_by_its_text(text: str) -> None:
     """Whatever library reports it, as a RuntimeError or one of torch's subclasses of it."""
-    kinds = [RuntimeError, *_torch_errors()]
+    kinds: list[type[Exception]] = [RuntimeError, *_torch_errors()]
     assert all(is_out_of_memory(kind(text)) for kind in kinds)
 
 
 @pytest.mark.parametrize("text", ANOTHER_CAUSE)
 def test_another_error_of_the_same_libraries_is_not_taken_for_it(text: str) -> None:
     """Halving the batch would only hide a bug."""
-    kinds = [RuntimeError, *_torch_errors()]
+    kinds: list[type[Exception]] = [RuntimeError, *_torch_errors()]
     assert not any(is_out_of_memory(kind(text)) for kind in kinds)
 
 

@@ -29,16 +29,18 @@ def test_mixed_precision_computes_low_and_keeps_weights_high(amp: str) -> None:
 
 
 def test_fp16_scale_is_halved_when_gradients_overflow_and_kept_in_the_state() -> None:
-    """A loss far too large for fp16: the step is skipped, the scale is halved, and a resumed learner has it."""
+    """Gradients far too large for fp16: each step is skipped and halves the scale, and a resumed learner has it."""
     learner = make_learner_of(["compute.amp=fp16"])
     before = learner.precision.state()["scale"]
     values_BF, labels_B = next(random_batches())
     learner.model.train()
-    result = learner.step((values_BF * 1e4, labels_B), rate=FAST, moment=Moment(step=0))
-    for number in range(1, 4):
-        learner.step((values_BF * 1e30, labels_B), rate=FAST, moment=Moment(step=number))
-    assert result.skipped.item() in (0.0, 1.0)
-    assert learner.precision.state()["scale"] < before
+    weights = harness.copy_state(learner.state()["model"])
+    too_large = (values_BF * 1e30, labels_B)
+    skipped = [learner.step(too_large, rate=FAST, moment=Moment(step=number)).skipped.item() for number in range(3)]
+    assert skipped == [1.0, 1.0, 1.0]
+    harness.assert_equal(learner.state()["model"], weights, "weights")
+    assert learner.precision.state()["scale"] == before / 8
+    assert learner.step((values_BF, labels_B), rate=FAST, moment=Moment(step=3)).skipped.item() == 0.0
     other = make_learner_of(["compute.amp=fp16"])
     other.load(harness.copy_state(learner.state()))
     assert other.precision.state() == learner.precision.state()

@@ -6,14 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from tests.trainer import harness
-from tests.trainer.learners import FEATURES, PlainNet, SmallNet, make_learner_of, random_batches, seeded, train_steps
+from tests.trainer.learners import (
+    FEATURES,
+    PlainNet,
+    SmallNet,
+    make_learner_of,
+    mean_loss,
+    random_batches,
+    seeded,
+    train_steps,
+)
 from trainer.base.config import TrackSettings
 from trainer.base.recipe import Workload
+from trainer.data.sources import ArraySource
 from trainer.report.rows import make_meter
 from trainer.step.recompute import recompute_blocks
 
@@ -66,10 +77,14 @@ class NotCopyable(PlainNet):
 def test_model_that_can_not_be_counted_gets_a_message_and_no_mfu(net: type[nn.Module]) -> None:
     """A figure is no reason to end a run."""
     said: list[str] = []
+    source = ArraySource(np.zeros((2, FEATURES)))
     workload = Workload(
-        model=net(), train_data=[], validation_data=[], loss=lambda *_: torch.zeros(()),
+        model=net(),
+        train_data=source,
+        validation_data=source,
+        loss=mean_loss,
         export_inputs=(torch.zeros(2, FEATURES),),
-    )  # fmt: skip
+    )
     meter = make_meter(workload, TrackSettings(peak_tflops=1.0), CPU, batch_size=2, devices=1, say=said.append)
     assert meter.flops_per_sample is None
     assert len(said) == 1

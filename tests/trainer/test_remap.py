@@ -42,6 +42,10 @@ FOREIGN: dict[str, Any] = {
     "bare": WEIGHTS,
     "ordered": OrderedDict(WEIGHTS),
     "lightning": {"epoch": 3, "state_dict": WEIGHTS, "optimizer_states": [{"lr": 0.1}]},
+    "state": {"epoch": 3, "model_state": WEIGHTS, "optimizer_state": {"state": {0: torch.ones(3)}}},
+    "average beside it": {"model": WEIGHTS, "ema": prefixed("ema."), "average": WEIGHTS},
+    "average alone": {"params_ema": WEIGHTS, "iteration": 3},
+    "empty student": {"student": {}, "teacher": {"state_dict": WEIGHTS}},
     "tutorial": {"epoch": 3, "model_state_dict": WEIGHTS, "loss": 0.5},
     "timm": {"arch": "net", "state_dict": prefixed("module.")},
     "fairseq": {"model": prefixed("module."), "args": None},
@@ -85,11 +89,50 @@ def test_weights_of_a_run_are_taken_out_of_its_checkpoint(small_run: Path, tmp_p
 
 def test_weights_elsewhere_are_named_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not in a usual place: the error lists the keys, and --key selects one."""
-    torch.save({"teacher": {"ema": WEIGHTS}, "student": {}}, tmp_path / "old.pth")
+    torch.save({"actor": {"best": WEIGHTS}, "critic": {}}, tmp_path / "old.pth")
     assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
-    assert "its keys are: teacher, student" in capsys.readouterr().err
-    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors", "--key", "teacher/ema") == 0
+    assert "its keys are: actor, critic" in capsys.readouterr().err
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors", "--key", "actor/best") == 0
     assert_is_weights(tmp_path / "new.safetensors")
+
+
+def test_of_several_copies_the_one_that_was_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights before their averages; --key takes another one."""
+    other = {name: tensor + 1 for name, tensor in WEIGHTS.items()}
+    torch.save({"ema": other, "model": {"state_dict": WEIGHTS}, "model_ema": other, "net": {}}, tmp_path / "old.pth")
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 0
+    assert "from model/state_dict (also there, with --key: ema, model_ema)" in capsys.readouterr().out
+    assert_is_weights(tmp_path / "new.safetensors")
+    assert call(tmp_path / "old.pth", tmp_path / "ema.safetensors", "--key", "ema") == 0
+    assert torch.equal(load_checkpoint(tmp_path / "ema.safetensors")["model"]["head.bias"], torch.full((2,), 2.0))
+
+
+def test_weights_among_the_checkpoints_are_refused(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A remapped file that is named like a step: exit 2, it is named and stays, and its content and a way out too."""
+    torch.save(WEIGHTS, tmp_path / "old.pth")
+    mine = finished / "checkpoints" / "step-00099999.safetensors"
+    assert call(tmp_path / "old.pth", mine) == 0
+    assert harness.call(finished, *harness.SMALL, "epochs=3") == 2
+    err = capsys.readouterr().err
+    assert "step-00099999.safetensors is no checkpoint of a run" in err
+    assert "it holds only: model" in err
+    assert "--init" in err
+    assert_is_weights(mine)
+
+
+def test_another_program_s_file_among_the_checkpoints_is_set_aside(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A safetensors file that isn't ours, with the name of a step: reported, renamed, and the run goes on."""
+    foreign = finished / "checkpoints" / "step-00099999.safetensors"
+    safetensors.torch.save_file(WEIGHTS, foreign)
+    assert harness.call(finished, *harness.SMALL, "epochs=3") == 0
+    out = capsys.readouterr().out
+    assert "step-00099999.safetensors does not load" in out
+    assert "resumed from step 178" in out
+    assert foreign.with_name(f"{foreign.name}.damaged").exists()
 
 
 def test_names_in_a_strangers_file_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,12 @@ from trainer.step.rollback import StepRollback
 CPU = torch.device("cpu")
 
 
-class Counted(TorchDispatchMode):
+class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Counts the operations that torch is asked for."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
+        super().__init__()  # type: ignore[no-untyped-call]  # the same
+        self.count: int = 0
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
@@ -33,7 +33,7 @@ def count_operations(layers: int, *, reads_host: bool, skipped: float) -> int:
     with Counted() as counted:
         rollback.record()
         rollback.restore_buffers_if_skipped(torch.tensor(skipped))
-    return counted.count
+    return int(counted.count)
 
 
 @pytest.mark.parametrize("reads_host", [True, False])

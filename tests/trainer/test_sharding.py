@@ -160,13 +160,13 @@ def test_loss_continues_after_a_change_of_the_sharding(change: str, comparable_r
 def test_two_machines_without_a_shared_disk_restart_in_any_order(whole_run_with_features: Path, tmp_path: Path) -> None:
     """Each has its own shard and the index. Their process is killed, both restart; then they change places.
 
-    The uploads of both to one place are a whole checkpoint, which one process can read.
+    The uploads of both to one place are a whole checkpoint, which one process can read. On spot machines each keeps
+    the other's shard too: one is replaced by an empty machine, and the run goes on.
     """
     disks = [tmp_path / "a", tmp_path / "b"]
     _run_on_machines(disks, WITH_FEATURES, hold_at=12 * PASSES_PER_STEP)
     for rank, disk in enumerate(disks):
-        newest = max((disk / "checkpoints").glob("step-*"))
-        assert sorted(path.name[:7] for path in newest.iterdir()) == [f"{rank}-of-2.", "index.j"]
+        assert _held(disk) == [f"{rank}-of-2.", "index.j"]
     assert len({max((disk / "checkpoints").glob("step-*")).name for disk in disks}) == 1
     for disk in disks:
         shutil.copytree(disk / "checkpoints", tmp_path / "shipped", dirs_exist_ok=True)
@@ -174,13 +174,22 @@ def test_two_machines_without_a_shared_disk_restart_in_any_order(whole_run_with_
     harness.assert_equal(ours, load(harness.newest_checkpoint(whole_run_with_features), ALONE), "shipped")
     _run_on_machines(disks[::-1], (*WITH_FEATURES, "epochs=3"))
     assert {max((disk / "checkpoints").glob("step-*")).name for disk in disks} == {f"step-{3 * STEPS_PER_EPOCH:08d}"}
+    _run_on_machines(disks, (*WITH_FEATURES, "epochs=4", "checkpoint.replicas=none"), KEDGE_EXPECTED_LIFE_HOURS="1000")
+    assert [_held(disk) for disk in disks] == [["0-of-2.", "1-of-2.", "index.j"]] * 2
+    shutil.rmtree(disks[0])
+    _run_on_machines(disks, (*WITH_FEATURES, "epochs=5", "checkpoint.replicas=0"))
+    assert {max((disk / "checkpoints").glob("step-*")).name for disk in disks} == {f"step-{5 * STEPS_PER_EPOCH:08d}"}
 
 
-def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, hold_at: int = 0) -> None:
+def _held(disk: Path) -> list[str]:
+    return sorted(path.name[:7] for path in max((disk / "checkpoints").glob("step-*")).iterdir())
+
+
+def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, hold_at: int = 0, **environ: str) -> None:
     """Train on two machines, each with its own output folder; kill the second's process once, where it holds."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    agents = [_start_agent(disk, settings, port, node, hold_at) for node, disk in enumerate(disks)]
+    agents = [_start_agent(disk, settings, port, node, hold_at, environ) for node, disk in enumerate(disks)]
     try:
         if hold_at:
             tiny_run.wait_until_held(disks[1], hold_at, agents[1])
@@ -195,13 +204,15 @@ def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, hold_at: i
     assert "resumed from step" in results[0].out
 
 
-def _start_agent(disk: Path, settings: tuple[str, ...], port: int, node: int, hold_at: int) -> subprocess.Popen[str]:
+def _start_agent(
+    disk: Path, settings: tuple[str, ...], port: int, node: int, hold_at: int, environ: dict[str, str]
+) -> subprocess.Popen[str]:
     # A fixed place for each machine: the first one's process is rank 0.
     words = ["torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     words += ["--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port), "--max-restarts", "2"]
     # Without loader processes: one that outlives a killed rank keeps the rank's connections for seconds.
     words += [*tiny_run.COMMAND, str(disk), str(hold_at), *settings, "workers=0"]
-    return harness.start_python(words, env=harness.plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5"))
+    return harness.start_python(words, env=harness.plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5", **environ))
 
 
 @pytest.mark.slow

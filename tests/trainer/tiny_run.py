@@ -21,6 +21,7 @@ from torch import nn
 from tests.support.box_cache import ALL
 from tests.trainer import harness
 from trainer.base.hard_exit import hard_exit
+from trainer.base.objectives import cross_entropy
 from trainer.base.overrides import apply_overrides
 from trainer.base.recipe import Workload
 from trainer.base.signals import StopFlag
@@ -44,7 +45,7 @@ class TinyNet(nn.Module):
     def __init__(self, *, dropout: float) -> None:
         super().__init__()
         self.block = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout))
-        self.head = nn.Linear(8, digits.CLASSES)
+        self.head = nn.Linear(8, 10)
 
     def forward(self, images_BCHW: torch.Tensor) -> torch.Tensor:
         logits_BK: torch.Tensor = self.head(self.block(images_BCHW.flatten(1)))
@@ -107,7 +108,7 @@ def main(folder: str, hold_at: str, *settings: str) -> int:
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         if next(passes) == int(hold_at) and _is_last_rank():
             _hold(_marker(Path(folder), int(hold_at)), stop)
-        return digits.mean_cross_entropy(model, batch)
+        return cross_entropy(model, batch)
 
     def build(chosen: digits.DigitsSettings) -> Workload:
         workload = replace(digits.build_workload(chosen), loss=loss)

@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 MOST = 16
 ROOMS = ("orchestrator", "trainer", "tests/cloudbox", "tests/support")
 MOST_LINES = 300
-SOURCES = ("orchestrator", "trainer", "tests", "benchmarks", "docs", "infra", "locks")
+SOURCES = ("orchestrator", "trainer", "kedge_trainer", "tests", "benchmarks", "docs", "infra", "locks")
 
 
 def test_no_folder_holds_more_than_sixteen_modules() -> None:

@@ -18,7 +18,9 @@ ScheduleName = Literal[
 class OptimizerSettings:
     """How weights are updated."""
 
-    name: OptimizerName = setting("adamw", "muon: for hidden weights of two dimensions, adamw for the others")
+    name: OptimizerName = setting(
+        "adamw", "muon: for hidden weights of two dimensions, adamw for the others", change="announced"
+    )
     learning_rate: float = setting(1e-3, "the peak rate, for a batch of base_batch", above=0, change="announced")
     rate_factor: float = setting(
         1.0, "multiplies the rate: 0.1 lowers it in a run that goes on", above=0, change="announced"
@@ -30,7 +32,7 @@ class OptimizerSettings:
     weight_decay: float = setting(0.01, "decoupled in adamw and muon", minimum=0, change="announced")
     decay_norms: bool = setting(True, "false: no weight decay on biases and normalisation layers", change="announced")
     momentum: float = setting(0.9, "of sgd (Nesterov's) and muon", minimum=0, below=1, change="announced")
-    betas: tuple[float, ...] = setting((0.9, 0.999), "of adam and adamw", minimum=0, below=1, change="announced")
+    betas: tuple[float, float] = setting((0.9, 0.999), "of adam and adamw", minimum=0, below=1, change="announced")
     clip_norm: float = setting(1.0, "the largest norm of the gradient; 0: no clipping", minimum=0, change="announced")
     most_skips: int = setting(
         20, "this many steps in a row with a gradient that isn't finite end the run", minimum=1, change="freely"

@@ -131,8 +131,11 @@ def bind_loss(loss: Loss) -> Callable[[nn.Module, Batch, Moment], torch.Tensor]:
 class Recipe(Generic[S]):
     """The default settings of a training, and the function that builds its workload.
 
-    `build` is called when the settings are final and the random generators are seeded.
+    `build` is called when the settings are final and the random generators are seeded. The rest is filled in when the
+    recipe is loaded: the first line of its docstring, and its settings before the user's changes.
     """
 
     settings: S
     build: Callable[[S], Workload]
+    description: str = ""
+    defaults: S | None = None

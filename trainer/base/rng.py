@@ -1,6 +1,8 @@
 """Captures and restores the state of a process's random generators, as plain data that `weights_only` can load."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,9 @@ import torch
 RngState = dict[str, Any]
 
 
-def seed_all(*, seed: int, rank: int, step: int) -> None:
-    """Seed Python's, NumPy's and torch's generators; each rank and each step gets a stream of its own."""
-    value = int(np.random.SeedSequence((seed, rank, step)).generate_state(1)[0])
+def seed_all(*, seed: int, rank: int, step: int, stream: int = 0) -> None:
+    """Seed Python's, NumPy's and torch's generators; each rank, step and stream gets numbers of its own."""
+    value = int(np.random.SeedSequence((seed, rank, step, *([stream] if stream else []))).generate_state(1)[0])
     random.seed(value)
     # Libraries in a recipe may draw from NumPy's global generator.
     np.random.seed(value)
@@ -45,3 +47,28 @@ def restore_rng(state: RngState, device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if state["device"] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(state["device"], device)
+
+
+class RandomStreams:
+    """Keeps the random states of training apart from what validation and samples draw in between."""
+
+    def __init__(self, *, seed: int, rank: int, device: torch.device) -> None:
+        self._seed = seed
+        self._rank = rank
+        self._device = device
+        self._held: RngState | None = None
+
+    def training_state(self) -> RngState:
+        """Return the states with which training goes on, wherever this is called."""
+        return self._held or capture_rng(self._device)
+
+    @contextmanager
+    def apart(self, stream: int, *, step: int) -> Iterator[None]:
+        """Seed the generators from (seed, rank, step, stream) for the block, and restore training's afterwards."""
+        self._held = capture_rng(self._device)
+        seed_all(seed=self._seed, rank=self._rank, step=step, stream=stream)
+        try:
+            yield
+        finally:
+            restore_rng(self._held, self._device)
+            self._held = None

@@ -1,11 +1,20 @@
 """What one setting is: its default, its bounds, its meaning, and whether a resumed run may change it."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_type_hints
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Change = Literal["never", "announced", "freely"]
+_TYPES: dict[Any, str] = {
+    bool: "true | false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    Path: "path",
+}
 
 
 def setting(
@@ -34,12 +43,14 @@ def setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedSetting:
-    """One setting of a class of settings, as `--help` prints it."""
+    """One setting of a class of settings, as `--help` prints it. `group` is what its class says about all of them."""
 
     key: str
     hint: Any
     default: Any
     meaning: str
+    bounds: str = ""
+    group: str = ""
 
 
 def describe_settings(settings: Any, prefix: str = "") -> Iterator[DescribedSetting]:
@@ -50,8 +61,40 @@ def describe_settings(settings: Any, prefix: str = "") -> Iterator[DescribedSett
         if dataclasses.is_dataclass(value):
             yield from describe_settings(value, f"{key}.")
         else:
-            meaning = str(item.metadata.get("meaning", ""))
-            yield DescribedSetting(key=key, hint=hints[item.name], default=value, meaning=meaning)
+            yield DescribedSetting(
+                key=key,
+                hint=hints[item.name],
+                default=value,
+                meaning=str(item.metadata.get("meaning", "")),
+                bounds=_describe_bounds(item.metadata),
+                group=(type(settings).__doc__ or "").partition("\n")[0],
+            )
+
+
+def describe_type(hint: Any) -> str:
+    """Return what a setting of this type may be, in words."""
+    parts = get_args(hint)
+    if get_origin(hint) is Literal:
+        return " | ".join(show_value(choice) or '""' for choice in parts)
+    if get_origin(hint) is tuple:
+        described = [describe_type(part) for part in parts if part is not Ellipsis]
+        return f"{described[0]}, ..." if Ellipsis in parts else ", ".join(described)
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join("none" if part is type(None) else describe_type(part) for part in parts)
+    return _TYPES.get(hint, str(hint))
+
+
+def show_value(value: Any) -> str:
+    """Return a setting's value as `--set` takes it."""
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(show_value, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _describe_bounds(bounds: Mapping[str, Any]) -> str:
+    words = {"minimum": "at least", "above": "greater than", "below": "less than"}
+    given = {name: bounds.get(name) for name in words}
+    return ", ".join(f"{words[name]} {value}" for name, value in given.items() if value is not None)
 
 
 def flatten_settings(

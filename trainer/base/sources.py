@@ -1,8 +1,9 @@
 """What a recipe's data are to the trainer: numbered samples, or a stream of them; and what a batch is.
 
-A sample is a tensor, a number, or any nesting of tuples, lists and dicts of them. A batch has the same structure. Its
-tensors have the samples along their first dimension, its lists one entry per sample (ragged data). The recipe's
-`collate` may make any other batch, as long as it keeps these two rules where micro-batches are split.
+A sample is a tensor, an array, a number, or any nesting of tuples (named ones too), dicts and dataclasses of them. A
+batch has the same structure. Its tensors have the samples along their first dimension, its lists one entry per sample
+(ragged data). The recipe's `collate` may make any other batch, as long as it keeps these two rules where micro-batches
+are split.
 """
 
 from collections.abc import Iterator
@@ -28,14 +29,14 @@ class SampleSource(Protocol):
 
 
 class SampleStream(Protocol):
-    """One process's share of an epoch of a stream."""
+    """One process's share of an epoch of a stream. Its samples are pickled if a worker process reads them."""
 
     def __iter__(self) -> Iterator[Sample]:
         """Iterate over the samples that are left."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last sample, as plain data."""
+        """Return the position after the last sample, as plain data that JSON can hold."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -52,5 +53,9 @@ class StreamSource(Protocol):
         ...
 
     def open(self, *, epoch: int, rank: int, world_size: int, seed: int) -> SampleStream:
-        """Open one process's share of an epoch; shares don't overlap."""
+        """Open one process's share of an epoch, at its beginning; shares don't overlap.
+
+        It always yields the same samples for the same arguments. A share that ends before the epoch does is followed by
+        the same process's share of the next epoch.
+        """
         ...

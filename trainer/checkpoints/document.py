@@ -13,28 +13,74 @@ faster when they are verified (benchmarks/results/checkpoint.txt).
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 
 from trainer.checkpoints.header import Header, TensorEntry, parse_untrusted, read_stream_header, render_header
 from trainer.checkpoints.tree import Flat, unflatten
 
+PART_BYTES = 8 << 20
+Pace = Callable[[], object]
+# Smaller tensors are copied: an optimizer keeps its step counts as they are loaded.
+_LEAST_MAPPED_BYTES = 1 << 16
 
-def write_document(stream: BinaryIO, flat: Flat) -> None:
+
+def at_once() -> None:
+    """Don't pause."""
+
+
+def write_document(stream: BinaryIO, flat: Flat, *, is_milestone: bool = False, pace: Pace = at_once) -> None:
     """Write a state whose tensors are contiguous and in main memory.
+
+    Args:
+        stream: an open file.
+        flat: the state.
+        is_milestone: it is never pruned.
+        pace: called between parts of the work; it may pause.
 
     Raises:
         OSError: the disk refuses.
         TypeError: safetensors doesn't have a tensor's dtype; the message names it.
     """
+    write_pieces(stream, render_document(flat, is_milestone=is_milestone, pace=pace), pace=pace)
+
+
+def render_document(flat: Flat, *, is_milestone: bool = False, pace: Pace = at_once) -> list[memoryview]:
+    """Render the file of such a state in pieces: the header, and views of the tensors' memory.
+
+    Raises:
+        TypeError: safetensors doesn't have a tensor's dtype; the message names it.
+    """
     tensors = sorted(flat.tensors.items(), key=lambda item: -item[1].element_size())
     pieces = merge_adjacent([tensor for _, tensor in tensors])
-    stream.write(render_header(flat, tensors, pieces))
+    data_crc32 = 0
+    for part in cut_pieces(pieces, pace=pace):
+        data_crc32 = zlib.crc32(part, data_crc32)
+    return [memoryview(render_header(flat, tensors, data_crc32, is_milestone=is_milestone)), *pieces]
+
+
+def write_pieces(stream: BinaryIO, pieces: Sequence[memoryview], *, pace: Pace) -> None:
+    """Write pieces one after another.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    for part in cut_pieces(pieces, pace=pace):
+        stream.write(part)
+
+
+def cut_pieces(pieces: Sequence[memoryview], *, pace: Pace) -> Iterator[memoryview]:
+    """Cut pieces into parts of 8 MiB, and call `pace` after each whole one."""
     for piece in pieces:
-        stream.write(piece)
+        for begin in range(0, len(piece), PART_BYTES):
+            part = piece[begin : begin + PART_BYTES]
+            yield part
+            if len(part) == PART_BYTES:
+                pace()
 
 
 def read_document(path: Path) -> Any:
@@ -44,9 +90,17 @@ def read_document(path: Path) -> Any:
         OSError: it cannot be read.
         ValueError: it is truncated, corrupt, not a kedge checkpoint, or one of several shards.
     """
-    flat = read_flat(path)
-    _refuse_shard(flat.rows)
-    return parse_untrusted(lambda: unflatten(flat.plain, flat.tensors))
+    return _join(read_flat(path))
+
+
+def read_verified_document(path: Path) -> Any:
+    """Read the state in a file whose data another process of this machine verifies; see `read_document`."""
+    return _join(_read_flat(path, verifies=False))
+
+
+def map_document(path: Path) -> Any:
+    """Map the state in a file that another process of this machine verifies; see `map_flat` and `read_document`."""
+    return _join(map_flat(path))
 
 
 def read_flat(path: Path) -> Flat:
@@ -56,11 +110,25 @@ def read_flat(path: Path) -> Flat:
         OSError: it cannot be read.
         ValueError: it is truncated, corrupt, or not a kedge checkpoint.
     """
+    return _read_flat(path, verifies=True)
+
+
+def map_flat(path: Path) -> Flat:
+    """Map a file into memory without joining the state; only its header is verified.
+
+    Processes that map the same file share the page cache. The tensors are views of the file: copy them before the file
+    may be removed. A write to a view changes neither the file nor other processes' views.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: its header is corrupt, or it is not a kedge checkpoint.
+    """
     with path.open("rb", buffering=0) as stream:
         header = read_stream_header(stream)
-        return Flat(
-            plain=header.plain, rows=header.rows, tensors=parse_untrusted(lambda: _read_tensors(stream, header))
-        )
+        start = stream.tell()
+        whole = torch.from_numpy(np.memmap(stream, dtype=np.uint8, mode="c"))
+    tensors = parse_untrusted(lambda: {entry.name: _view(whole[start:], entry) for entry in header.entries})
+    return Flat(plain=header.plain, rows=header.rows, tensors=tensors)
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -73,7 +141,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     with path.open("rb", buffering=0) as stream:
         header = read_stream_header(stream)
         _refuse_shard(header.metadata.get("kedge.rows"))
-        return parse_untrusted(lambda: _read_tensors(stream, header))
+        return parse_untrusted(lambda: _read_tensors(stream, header, verifies=True))
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:
@@ -95,15 +163,35 @@ def merge_adjacent(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
     return [as_bytes(whole.new().set_(storage)[begin:end]) for storage, begin, end in spans if begin < end]
 
 
-def _read_tensors(stream: BinaryIO, header: Header) -> dict[str, torch.Tensor]:
+def _join(flat: Flat) -> Any:
+    _refuse_shard(flat.rows)
+    return parse_untrusted(lambda: unflatten(flat.plain, flat.tensors))
+
+
+def _read_flat(path: Path, *, verifies: bool) -> Flat:
+    with path.open("rb", buffering=0) as stream:
+        header = read_stream_header(stream)
+        tensors = parse_untrusted(lambda: _read_tensors(stream, header, verifies=verifies))
+        return Flat(plain=header.plain, rows=header.rows, tensors=tensors)
+
+
+def _read_tensors(stream: BinaryIO, header: Header, *, verifies: bool) -> dict[str, torch.Tensor]:
     tensors, crc32 = {}, 0
+    expected = header.data_crc32 if verifies else None
     for entry in header.entries:
         tensors[entry.name] = _read_tensor(stream, entry)
-        if header.data_crc32 is not None:
+        if expected is not None:
             crc32 = zlib.crc32(as_bytes(tensors[entry.name]), crc32)
-    if crc32 != (header.data_crc32 or 0):
+    if crc32 != (expected or 0):
         raise ValueError("its data fails its checksum")
     return tensors
+
+
+def _view(data: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
+    found = data[entry.begin : entry.end]
+    if found.data_ptr() % entry.dtype.itemsize or found.numel() < _LEAST_MAPPED_BYTES:
+        found = found.clone()
+    return found.view(entry.dtype).view(entry.shape)
 
 
 def _read_tensor(stream: BinaryIO, entry: TensorEntry) -> torch.Tensor:

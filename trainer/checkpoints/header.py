@@ -3,10 +3,10 @@
     {"__metadata__": {...}, name: {"dtype", "shape", "data_offsets"}, ...}
 
 kedge's files have in the metadata: `kedge.format`, `kedge.state` (the state without its tensors), `kedge.rows` (the
-rows of each slice), `kedge.data` and `kedge.header` (CRC-32 of the data, and of the header without this field).
+rows of each slice), `kedge.milestone` (only in a checkpoint that is never pruned), `kedge.data` and `kedge.header`
+(CRC-32 of the data, and of the header without this field).
 """
 
-import functools
 import json
 import struct
 import zlib
@@ -92,6 +92,11 @@ class Header:
         return parse_untrusted(self._read_rows)
 
     @property
+    def is_milestone(self) -> bool:
+        """Whether the checkpoint is never pruned."""
+        return "kedge.milestone" in self.metadata
+
+    @property
     def checksum(self) -> int:
         """The header's CRC-32, which covers the data's CRC-32.
 
@@ -123,8 +128,14 @@ def read_header(path: Path) -> Header:
         return read_stream_header(stream)
 
 
-def render_header(flat: Flat, tensors: Sequence[tuple[str, torch.Tensor]], pieces: Sequence[memoryview]) -> bytes:
-    """Render the header of a file whose data are these pieces, which hold these tensors one after another.
+def render_header(
+    flat: Flat,
+    tensors: Sequence[tuple[str, torch.Tensor]],
+    data_crc32: int,
+    *,
+    is_milestone: bool = False,
+) -> bytes:
+    """Render the header of a file whose data are these tensors one after another.
 
     Raises:
         TypeError: safetensors doesn't have a tensor's dtype; the message names it.
@@ -139,8 +150,10 @@ def render_header(flat: Flat, tensors: Sequence[tuple[str, torch.Tensor]], piece
         "format": "pt",
         "kedge.format": FORMAT,
         "kedge.state": json.dumps(flat.plain, separators=(",", ":")),
-        "kedge.data": str(functools.reduce(lambda crc32, piece: zlib.crc32(piece, crc32), pieces, 0)),
+        "kedge.data": str(data_crc32),
     }
+    if is_milestone:
+        content[_METADATA]["kedge.milestone"] = "yes"
     if flat.rows:
         content[_METADATA]["kedge.rows"] = json.dumps(flat.rows, separators=(",", ":"))
     content[_METADATA]["kedge.header"] = str(_header_checksum(content))

@@ -2,6 +2,9 @@
 
 Loading is collective. A process needs only its own rows of a sharded checkpoint: it reads the shards that are on its
 own disk, and receives the others from its peers. So machines need no shared disk, and ranks may have changed.
+
+Of the processes that see the same file on one machine, the first reads and verifies it. The others take what they need
+from the page cache: a file comes from the disk once, and its checksum is computed once, by machine.
 """
 
 from collections.abc import Callable
@@ -12,9 +15,10 @@ from pathlib import Path
 
 import torch
 
-from trainer.base.errors import DamagedCheckpointError, IncompleteCheckpointError, first_line
-from trainer.checkpoints.document import read_flat
+from trainer.base.errors import BadRequestError, DamagedCheckpointError, IncompleteCheckpointError, first_line
+from trainer.checkpoints.document import map_document, map_flat, read_document, read_flat, read_verified_document
 from trainer.checkpoints.header import read_header
+from trainer.checkpoints.nodes import Place, find_place, is_first
 from trainer.checkpoints.shards import Shard, chunk_rows, read_index
 from trainer.checkpoints.store import CheckpointStore, load_checkpoint, sort_rated
 from trainer.checkpoints.tree import Flat, Slice, State, unflatten
@@ -41,12 +45,14 @@ def load_newest(
     Raises:
         IncompleteCheckpointError: no checkpoint has all of its shards on these machines, but one has shards
             elsewhere; nothing was renamed.
+        BadRequestError: the newest is a file of weights alone.
     """
     failures: dict[str, DamagedCheckpointError] = {}
     state = None
     for name in _list_names(store, group):
         try:
             state = load(store.folder / name, group, select=select)
+            _require_training_state(store.folder / name, state)
             break
         except DamagedCheckpointError as err:
             failures[name] = err
@@ -59,6 +65,16 @@ def load_newest(
     if state is None and failures:
         say("no earlier checkpoint is left: starting from the beginning")
     return state
+
+
+def _require_training_state(path: Path, state: State) -> None:
+    """Refuse weights that somebody put among the checkpoints: they lack the optimizer and the position."""
+    if "fingerprint" not in state:
+        raise BadRequestError(
+            f"{path.name} is no checkpoint of a run",
+            why=f"it holds only: {', '.join(map(str, state)) or 'nothing'}",
+            fix=f"move it out of {path.parent}; to start with its weights, add --init FILE",
+        )
 
 
 def load_best(store: CheckpointStore, group: ProcessGroup, say: Say, *, select: RowSelector = all_rows) -> State | None:
@@ -82,14 +98,18 @@ def load(path: Path, group: ProcessGroup, *, select: RowSelector = all_rows) -> 
         IncompleteCheckpointError: some of its shards are on no process's disk.
     """
     seen = group.all_gather(_look(path))
-    holders = [rank for rank, kind in enumerate(seen) if kind is not None]
+    kinds, places = [kind for kind, _ in seen], [place for _, place in seen]
+    holders = [rank for rank, kind in enumerate(kinds) if kind is not None]
     if not holders:
         raise _damaged(path, "it no longer exists")
-    if _FOLDER in seen:
+    if _FOLDER in kinds:
         return _load_resharded(path, group, select)
-    if all(kind == seen[0] for kind in seen):
-        return group.call_on_every_rank(lambda: load_checkpoint(path))  # a shared disk: nothing has to be sent
-    return group.broadcast_from(holders[0], lambda: load_checkpoint(path))
+    if any(kind != kinds[0] for kind in kinds):
+        return group.broadcast_from(holders[0], lambda: load_checkpoint(path))
+    # Nothing has to be sent. What a GPU copies need not be in memory before; on the CPU the state stays in use.
+    share = map_document if group.device.type == "cuda" else read_verified_document
+    read = read_document if is_first(group.rank, places) else share
+    return group.call_on_every_rank(lambda: load_checkpoint(path, read=read))
 
 
 def _list_names(store: CheckpointStore, group: ProcessGroup) -> list[str]:
@@ -101,18 +121,22 @@ def _list_names(store: CheckpointStore, group: ProcessGroup) -> list[str]:
 _FOLDER = (-1, -1)
 
 
-def _look(path: Path) -> tuple[int, int] | None:
-    """Return what a process sees at a path: a file's size and header checksum, a marker for a folder, or None."""
+def _look(path: Path) -> tuple[tuple[int, int] | None, Place | None]:
+    """Return what a process sees at a path, and where that is.
+
+    What it sees is a file's size and header checksum, a marker for a folder, or None.
+    """
+    place = find_place(path)
     if path.is_dir():
-        return _FOLDER
+        return _FOLDER, place
     try:
         size = path.stat().st_size
     except OSError:
-        return None
+        return None, place
     try:
-        return size, read_header(path).checksum
+        return (size, read_header(path).checksum), place
     except (OSError, ValueError):
-        return size, -1
+        return (size, -1), place
 
 
 def _load_resharded(path: Path, group: ProcessGroup, select: RowSelector) -> State:
@@ -131,6 +155,7 @@ class _ShardHolders:
     def __init__(self, path: Path, group: ProcessGroup) -> None:
         self._path = path
         self._group = group
+        self._places = group.all_gather(find_place(path))
         indices = list(dict.fromkeys(shards for shards in group.all_gather(_read_shards(path)) if shards))
         if not indices:
             raise _damaged(path, "its index is invalid")
@@ -144,21 +169,24 @@ class _ShardHolders:
             self._refuse()
 
     def fetch(self, number: int, *, is_wanted: bool = True) -> Flat:
-        """Get one shard from this disk or from a peer; an empty one if it isn't wanted. Collective."""
-        rank = self._group.rank
-        owner = next(other for other, held in enumerate(self._held) if held[number])
-        is_here = self._held[rank][number]
-        is_sent = any(self._group.all_gather(is_wanted and not is_here))
-        reads = is_here and (is_wanted or (is_sent and rank == owner))
-        flat = self._group.call_on_every_rank(lambda: self._read(number) if reads else _NOTHING)
+        """Get one shard from this disk or from a peer; an empty one if it isn't wanted. Collective.
+
+        Its tensors may be views of the file: copy them.
+        """
+        rank, held = self._group.rank, [each[number] for each in self._held]
+        owner, wanted = held.index(True), self._group.all_gather(is_wanted)
+        is_sent = any(wants and not has for wants, has in zip(wanted, held, strict=True))
+        readers = [other for other, has in enumerate(held) if has and (wanted[other] or (is_sent and other == owner))]
+        flat = self._group.call_on_every_rank(lambda: self._read(number, readers) if rank in readers else _NOTHING)
         sent = self._group.broadcast_from(owner, lambda: flat) if is_sent else _NOTHING
         if not is_wanted:
             return _NOTHING
-        return flat if is_here else sent
+        return flat if held[rank] else sent
 
-    def _read(self, number: int) -> Flat:
+    def _read(self, number: int, readers: list[int]) -> Flat:
+        is_verifier = is_first(readers.index(self._group.rank), [self._places[reader] for reader in readers])
         try:
-            return read_flat(self._path / self._shards[number].file)
+            return (read_flat if is_verifier else map_flat)(self._path / self._shards[number].file)
         except (OSError, ValueError) as err:
             raise _damaged(self._path, f"shard {number} of {self.count}: {first_line(err)}") from err
 
@@ -213,9 +241,10 @@ class _ReshardedState:
         Raises:
             DamagedCheckpointError: the result isn't a valid state.
         """
+        whole = {name: tensor.clone() for name, tensor in self.first.tensors.items() if name not in self.first.rows}
         slices = {name: self._slice(name) for name in self.first.rows}
         try:
-            state = unflatten(self.first.plain, {**self.first.tensors, **slices})
+            state = unflatten(self.first.plain, {**whole, **slices})
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as err:
             raise _damaged(self.path, f"its state is invalid: {type(err).__name__} {err}") from err
         if not isinstance(state, dict):

@@ -5,7 +5,8 @@ They go through the rendezvous store and not through collectives, because traini
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from torch.distributed import Store  # type: ignore[attr-defined]  # public, but not in its __all__
 
@@ -74,6 +75,25 @@ class Peers:
         if self.rank == 0:
             self.publish(topic, make())
         return self.receive(topic, 0)
+
+    def replicate(
+        self,
+        topic: str,
+        *,
+        paths: Sequence[Path],
+        lengths: Sequence[Sequence[int]],
+        pieces: Sequence[memoryview],
+        is_here: Callable[[int], bool],
+    ) -> None:
+        """Copy the shards to other nodes' disks: these peers don't.
+
+        Args:
+            topic: a unique name for this save.
+            paths: where each process's shard is on this disk, if it is here, by rank.
+            lengths: the bytes of each piece of each process's shard.
+            pieces: the content of this process's shard.
+            is_here: whether this disk has a process's shard already.
+        """
 
     def fail(self, why: str) -> None:
         """Make every wait fail, because this process no longer writes. The first reason is kept."""

@@ -4,7 +4,7 @@ Reads files of torch.save and safetensors, and the trainer's own checkpoints, si
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,29 @@ from trainer.checkpoints.tree import WEIGHTS, flatten
 from trainer.checkpoints.weights import strip_wrappers
 from trainer.group.distributed import ALONE
 
-# The keys under which common trainers save weights: Lightning and timm, torch's tutorials, kedge and DeepSpeed,
-# fairseq and YOLO.
-NESTS = ("state_dict", "model_state_dict", "model", "module", "weights", "net", "network")
+# The keys under which common trainers save weights: Lightning and timm, torch's tutorials, kedge and torchvision,
+# DeepSpeed, fairseq, BasicSR, GANs, DINO. The first one that holds weights is taken; averages of weights come last.
+NESTS = (
+    *("state_dict", "model_state_dict", "model_state", "model", "module", "weights", "net", "network", "params"),
+    *("generator", "student", "teacher"),
+    *("average", "ema", "model_ema", "state_dict_ema", "ema_state_dict", "params_ema"),
+)
 _SHOWN = 8
+_DEPTH = 8
+"""Dicts may be nested so deep: a stranger's may contain itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignWeights:
-    """Weights, the keys that lead to them, and the names of the entries beside them that aren't tensors."""
+    """Weights, the keys that lead to them, and the names of the entries beside them that aren't tensors.
+
+    `others` are the usual keys under which there are weights as well.
+    """
 
     weights: dict[str, torch.Tensor]
     path: tuple[str, ...]
     left_out: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
 
 def remap(old: Path, new: Path, *, key: str | None = None) -> str:
@@ -48,7 +58,7 @@ def remap(old: Path, new: Path, *, key: str | None = None) -> str:
         BadRequestError: reading OLD would run code, it holds no weights, or NEW cannot be written.
     """
     _check_new(new)
-    found = find_weights(_read(old), key)
+    found = find_weights(read_content(old), key)
     weights = _bare(found.weights, old)
     flat = flatten({WEIGHTS: {name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}})
     try:
@@ -80,9 +90,10 @@ def _search(content: Any, path: tuple[str, ...]) -> ForeignWeights:
     if not isinstance(content, Mapping):
         raise _no_weights(content, f"it holds a {type(content).__name__}")
     tensors = {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
-    nest = next((name for name in NESTS if isinstance(content.get(name), Mapping)), None)
-    if nest is not None and len(tensors) < len(content):
-        return _search(content[nest], (*path, nest))
+    nests = [name for name in NESTS if _holds_weights(content.get(name), _DEPTH)]
+    if nests and len(tensors) < len(content):
+        found = _search(content[nests[0]], (*path, nests[0]))
+        return replace(found, others=tuple("/".join((*path, name)) for name in nests[1:]) + found.others)
     if not tensors:
         raise _no_weights(content, "none of the usual keys is there")
     return ForeignWeights(
@@ -90,7 +101,19 @@ def _search(content: Any, path: tuple[str, ...]) -> ForeignWeights:
     )
 
 
-def _read(path: Path) -> Any:
+def _holds_weights(content: Any, depth: int) -> bool:
+    if not isinstance(content, Mapping) or not depth:
+        return False
+    is_tensor = any(isinstance(value, torch.Tensor) for value in content.values())
+    return is_tensor or any(_holds_weights(content.get(name), depth - 1) for name in NESTS)
+
+
+def read_content(path: Path) -> Any:
+    """Read a file of torch.save or safetensors, or a folder of shards; no code in it is run.
+
+    Raises:
+        BadRequestError: it does not load, or reading it would run code.
+    """
     try:
         if path.is_dir():
             return load(path, ALONE)
@@ -159,7 +182,8 @@ def _no_weights(content: Any, why: str) -> BadRequestError:
 def _describe(new: Path, found: ForeignWeights, weights: Mapping[str, torch.Tensor]) -> str:
     parameters = sum(tensor.numel() for tensor in weights.values())
     parts = [f"{new}: {len(weights)} tensors, {parameters:,} values"]
-    parts += [f"from {'/'.join(found.path)}"] if found.path else []
+    others = f" (also there, with --key: {', '.join(found.others)})" if found.others else ""
+    parts += [f"from {'/'.join(found.path)}{others}"] if found.path else []
     parts += ["wrappers removed"] if set(weights) != set(found.weights) else []
     parts += [f"left out: {', '.join(found.left_out[:_SHOWN])}"] if found.left_out else []
     return ", ".join(parts)

@@ -4,8 +4,8 @@
     step-00001234/1-of-2.5f3a9c01.safetensors   rank 1's rows
     step-00001234/index.json                    lists the shards; without it the folder is not a checkpoint
 
-The index is written last. Every save uses new shard names: saving a step again replaces the index, and the shards of
-the old index stay whole until then.
+The index is written last, after the replicas (see `replicas`). Every save uses new shard names: saving a step again
+replaces the index, and the shards of the old index stay whole until then.
 
 Rows are split as torch.chunk and FSDP2 split them: any number of processes can find its rows in any number of shards.
 """
@@ -14,19 +14,21 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trainer.base.files import sync_folder, write_atomically
 from trainer.checkpoints.direct import open_direct
-from trainer.checkpoints.document import write_document
+from trainer.checkpoints.document import Pace, at_once, render_document, write_pieces
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.tree import Flat
 
 INDEX = "index.json"
+MILESTONE = "milestone"
+"""The key in an index's metadata that says that the checkpoint is never pruned."""
 INDEX_FORMAT = "kedge shards 1"
 # An index of a thousand shards takes a tenth of this.
 _MOST_INDEX_BYTES = 1 << 20
@@ -64,7 +66,9 @@ def chunk_rows(total: int, rank: int, size: int) -> range:
     return range(min(rank * each, total), min((rank + 1) * each, total))
 
 
-def write_sharded(folder: Path, flat: Flat, *, peers: Peers, topic: str, about: Mapping[str, Any]) -> None:
+def write_sharded(
+    folder: Path, flat: Flat, *, peers: Peers, topic: str, about: Mapping[str, Any], pace: Pace = at_once
+) -> None:
     """Write this process's shard; return once all shards and the index are durable.
 
     Args:
@@ -73,14 +77,25 @@ def write_sharded(folder: Path, flat: Flat, *, peers: Peers, topic: str, about: 
         peers: the processes that write it.
         topic: a unique name for this save among the peers.
         about: metadata for the index.
+        pace: called between parts of the work; it may pause.
 
     Raises:
         OSError: a disk of one of them refuses; TimeoutError if one of them is gone.
     """
     save = peers.broadcast_from_main(f"{topic}/save", lambda: uuid.uuid4().hex[:8])
     folder.mkdir(exist_ok=True)
-    peers.publish(topic, json.dumps(asdict(_write_shard(folder, flat, peers, save))))
-    index = Index(shards=tuple(Shard(**json.loads(text)) for text in peers.all_gather(topic)), about=about)
+    pieces = render_document(_own_part(flat, peers), pace=pace)
+    shard = _write_shard(folder / f"{peers.rank}-of-{peers.size}.{save}.safetensors", pieces, pace)
+    peers.publish(topic, json.dumps({"shard": asdict(shard), "lengths": [len(piece) for piece in pieces]}))
+    told = [json.loads(text) for text in peers.all_gather(topic)]
+    index = Index(shards=tuple(Shard(**one["shard"]) for one in told), about=about)
+    peers.replicate(
+        topic,
+        paths=[folder / one.file for one in index.shards],
+        lengths=[one["lengths"] for one in told],
+        pieces=pieces,
+        is_here=lambda rank: index.shards[rank].is_in(folder),
+    )
     if peers.rank == 0:
         _write_index(folder, index)
         peers.publish(f"{topic}/index", "written")
@@ -109,23 +124,38 @@ def read_index(folder: Path) -> Index:
         raise ValueError(f"the index is invalid: {type(err).__name__} {err}") from err
 
 
-def has_index(folder: Path) -> bool:
-    """Whether a folder is a checkpoint."""
-    return (folder / INDEX).exists()
+def is_whole(path: Path) -> bool:
+    """Whether a checkpoint (file or folder) is complete, not a folder whose shards are still being written."""
+    return (path / INDEX).exists() if path.is_dir() else True
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a checkpoint; other processes may do so at the same time."""
-    (folder / INDEX).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+def is_milestone(path: Path) -> bool:
+    """Whether a checkpoint (file or folder) is never pruned; a damaged one is no milestone."""
+    try:
+        return bool(read_index(path).about.get(MILESTONE)) if path.is_dir() else read_header(path).is_milestone
+    except (OSError, ValueError):
+        return False
 
 
-def _write_shard(folder: Path, flat: Flat, peers: Peers, save: str) -> Shard:
-    if peers.rank > 0:
-        sharded = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows}
-        flat = replace(flat, plain=None, tensors=sharded)
-    path = folder / f"{peers.rank}-of-{peers.size}.{save}.safetensors"
-    write_atomically(path, lambda stream: write_document(stream, flat), open_stream=open_direct)
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint (file or folder); other processes may do so at the same time."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    (path / INDEX).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _own_part(flat: Flat, peers: Peers) -> Flat:
+    """Keep what this process writes: the first one also writes what isn't sharded."""
+    if peers.rank == 0:
+        return flat
+    sharded = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows}
+    return replace(flat, plain=None, tensors=sharded)
+
+
+def _write_shard(path: Path, pieces: Sequence[memoryview], pace: Pace) -> Shard:
+    write_atomically(path, lambda stream: write_pieces(stream, pieces, pace=pace), open_stream=open_direct)
     return Shard(file=path.name, bytes=path.stat().st_size, checksum=read_header(path).checksum)
 
 

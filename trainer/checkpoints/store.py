@@ -1,6 +1,6 @@
 """One run's checkpoint folder: atomic saves, pruning, and the best weights by a metric.
 
-    step-00001234.safetensors    the whole training state after 1,234 steps; the newest few are kept
+    step-00001234.safetensors    the whole training state after 1,234 steps; the newest few and milestones are kept
     best-00001210.safetensors    the weights that were best by the recipe's metric; the best few are kept
 
 A sharded checkpoint is a folder (see `shards`), named without the suffix. `step-00001234.pt`, format 1, can be read as
@@ -10,9 +10,10 @@ well.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
@@ -21,18 +22,19 @@ from typing import Any, Literal
 from trainer.base.errors import CheckpointWriteError, DamagedCheckpointError, first_line
 from trainer.base.files import remove_temporaries, write_atomically
 from trainer.checkpoints.direct import open_direct
-from trainer.checkpoints.document import read_document, write_document
+from trainer.checkpoints.document import Pace, at_once, read_document, write_document
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.pickled import read_pickled
-from trainer.checkpoints.shards import INDEX, has_index, read_index, remove_folder, write_sharded
+from trainer.checkpoints.shards import INDEX, MILESTONE, is_whole, read_index, remove_checkpoint, write_sharded
+from trainer.checkpoints.shards import is_milestone as is_marked
 from trainer.checkpoints.tree import Flat, State, flatten
 
 SUFFIX = ".safetensors"
 _STEP_NAME = re.compile(r"step-(\d{8,})(?:\.safetensors|\.pt)?")
 _BEST_NAME = re.compile(r"best-(\d{8,})(?:\.safetensors)?")
-Rated = dict[str, tuple[float, int]]
-"""Names of best weights with their sort key: the metric's rank, then the earlier step."""
+Rated = dict[str, tuple[str, float, int]]
+"""Names of best weights with their metric and their sort key: the metric's rank, then the earlier step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,11 @@ class Rating:
     def rank(self) -> float:
         """The value, negated if necessary so that more is better."""
         return self.value if self.best_is == "max" else -self.value
+
+    @property
+    def scale(self) -> str:
+        """What two ratings must have in common to be compared."""
+        return f"{self.best_is} {self.metric}"
 
     def dump(self) -> dict[str, Any]:
         """Turn it into plain data."""
@@ -83,6 +90,8 @@ class CheckpointStore:
         self._defaults = flatten(dict(defaults)).plain
         self._peers = peers
         self._saves = 0
+        # What is known of the steps; a milestone's own file says so, for the next process.
+        self._milestones: dict[str, bool] = {}
 
     def prepare(self) -> None:
         """Create the folder, and remove the temporary files of a killed process."""
@@ -93,18 +102,22 @@ class CheckpointStore:
                 remove_temporaries(part, f"*{SUFFIX}")
                 remove_temporaries(part, INDEX)
 
-    def save(self, flat: Flat, *, step: int) -> None:
-        """Write one step's state durably, then prune to the newest ones.
+    def save(self, flat: Flat, *, step: int, is_milestone: bool = False, pace: Pace = at_once) -> None:
+        """Write one step's state durably, then prune to the newest ones and the milestones.
 
         Raises:
             CheckpointWriteError: it could not be written; existing checkpoints are untouched.
         """
-        path = self._write(f"step-{step:08d}", flat, about={})
+        path = self._write(f"step-{step:08d}", flat, about={}, is_milestone=is_milestone, pace=pace)
+        self._milestones[path.name] = is_milestone
         self._remove_duplicates(path)
-        self._prune(_STEP_NAME, self.list_steps()[self._keep :], before=step)
+        surplus = [older for older in self.list_steps()[self._keep :] if not self._is_milestone(older)]
+        self._prune(_STEP_NAME, surplus, before=step)
 
-    def save_best(self, flat: Flat, *, step: int, rating: Rating) -> None:
+    def save_best(self, flat: Flat, *, step: int, rating: Rating, pace: Pace = at_once) -> None:
         """Write weights durably if they are among the best, then prune to these; earlier ones win ties, NaN never wins.
+
+        Weights that were rated by another metric don't count, and are pruned.
 
         Raises:
             CheckpointWriteError: they could not be written; existing checkpoints are untouched.
@@ -112,17 +125,18 @@ class CheckpointStore:
         stem = f"best-{step:08d}"
         with self._translate_os_errors(stem):
             rated = self._all_gather_ratings(stem)
-        others = {name: order for name, order in rated.items() if Path(name).stem != stem}
-        is_better = sum(rank >= rating.rank for rank, _ in others.values()) < self._keep_best
+        others = {name: one for name, one in rated.items() if Path(name).stem != stem and one[0] == rating.scale}
+        is_better = sum(rank >= rating.rank for _, rank, _ in others.values()) < self._keep_best
         if not math.isfinite(rating.value) or not is_better:
             return
-        path = self._write(stem, flat, about={"rating": rating.dump(), "fingerprint": self._fingerprint})
-        kept = sort_rated({**others, path.name: (rating.rank, -step)})[: self._keep_best]
+        about = {"rating": rating.dump(), "fingerprint": self._fingerprint}
+        path = self._write(stem, flat, about=about, pace=pace)
+        kept = sort_rated({**others, path.name: (rating.scale, rating.rank, -step)})[: self._keep_best]
         self._prune(_BEST_NAME, [self.folder / name for name in self.rate_best() if name not in kept], before=step)
 
     def list_steps(self) -> list[Path]:
         """List the step checkpoints, newest first."""
-        return [path for _, path in sorted(self._list(_STEP_NAME), reverse=True) if _is_whole(path)]
+        return [path for _, path in sorted(self._list(_STEP_NAME), reverse=True) if is_whole(path)]
 
     def list_best(self) -> list[Path]:
         """List the best weights of this configuration, best first, without damaged ones."""
@@ -130,12 +144,12 @@ class CheckpointStore:
 
     def rate_best(self) -> Rated:
         """Rate the best weights of this configuration by the metric in their headers."""
-        rated = {path.name: (self._read_rank(path), -step) for step, path in self._list_best()}
-        return {name: order for name, order in rated.items() if order[0] > -math.inf}
+        ratings = {path.name: (self._read_rating(path), step) for step, path in self._list_best()}
+        return {name: (one.scale, one.rank, -step) for name, (one, step) in ratings.items() if one is not None}
 
     def list_unusable_best(self) -> list[str]:
         """List the best weights whose header is damaged, and those of another configuration."""
-        return [path.name for _, path in self._list_best() if self._read_rank(path) == -math.inf]
+        return [path.name for _, path in self._list_best() if self._read_rating(path) is None]
 
     def newest_name(self) -> str | None:
         """Return the newest step checkpoint's name, if there is one."""
@@ -170,46 +184,58 @@ class CheckpointStore:
         topic = f"{self._saves}/{stem}/rated"
         self._peers.publish(topic, json.dumps(mine))
         told = [json.loads(text) for text in self._peers.all_gather(topic)]
-        return {name: (rank, order) for each in told for name, (rank, order) in each.items()}
+        return {name: (scale, rank, order) for each in told for name, (scale, rank, order) in each.items()}
 
     def _list(self, name: re.Pattern[str]) -> list[tuple[int, Path]]:
         if not self.folder.is_dir():
             return []
         return [(int(match[1]), path) for path in self.folder.iterdir() if (match := name.fullmatch(path.name))]
 
-    def _read_rank(self, path: Path) -> float:
-        """Read the rank of some weights: -inf if they are damaged or belong to another configuration."""
+    def _read_rating(self, path: Path) -> Rating | None:
+        """Read the rating of some weights: None if they are damaged or belong to another configuration."""
         try:
             about = read_index(path).about if path.is_dir() else read_header(path).plain
             if find_differences({**self._defaults, **about["fingerprint"]}, self._fingerprint):
-                return -math.inf
-            return float(Rating(**about["rating"]).rank)
+                return None
+            rating = Rating(**about["rating"])
         except (OSError, ValueError, KeyError, TypeError):
-            return -math.inf
+            return None
+        return rating if rating.rank > -math.inf else None
+
+    def _is_milestone(self, path: Path) -> bool:
+        """Whether a step is never pruned. Nobody can tell of a damaged one: it isn't."""
+        if path.name not in self._milestones:
+            self._milestones[path.name] = is_marked(path)
+        return self._milestones[path.name]
 
     def _list_best(self) -> list[tuple[int, Path]]:
-        return [(step, path) for step, path in self._list(_BEST_NAME) if _is_whole(path)]
+        return [(step, path) for step, path in self._list(_BEST_NAME) if is_whole(path)]
 
     def _remove_duplicates(self, path: Path) -> None:
         """Remove a checkpoint of the same step in another form (file or folder)."""
         for step in self.list_steps():
             if step.stem == path.stem and step != path:
-                _remove(step)
+                remove_checkpoint(step)
 
     def _prune(self, name: re.Pattern[str], surplus: list[Path], *, before: int) -> None:
         """Remove surplus checkpoints, and unfinished ones of earlier steps, which nobody writes any more."""
-        unfinished = [path for step, path in self._list(name) if step < before and not _is_whole(path)]
+        unfinished = [path for step, path in self._list(name) if step < before and not is_whole(path)]
         for path in (*surplus, *unfinished):
-            _remove(path)
+            remove_checkpoint(path)
 
-    def _write(self, stem: str, flat: Flat, *, about: Mapping[str, Any]) -> Path:
+    def _write(
+        self, stem: str, flat: Flat, *, about: Mapping[str, Any], is_milestone: bool = False, pace: Pace
+    ) -> Path:
         self._saves += 1
         path = self.folder / (stem if self._peers else f"{stem}{SUFFIX}")
         with self._translate_os_errors(path.name):
             if self._peers:
-                write_sharded(path, flat, peers=self._peers, topic=f"{self._saves}/{stem}", about=about)
+                about = {**about, **({MILESTONE: True} if is_milestone else {})}
+                topic = f"{self._saves}/{stem}"
+                write_sharded(path, flat, peers=self._peers, topic=topic, about=about, pace=pace)
             else:
-                write_atomically(path, lambda stream: write_document(stream, flat), open_stream=open_direct)
+                write = partial(write_document, flat=flat, is_milestone=is_milestone, pace=pace)
+                write_atomically(path, write, open_stream=open_direct)
         return path
 
     @contextmanager
@@ -232,18 +258,26 @@ def find_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list
 
 
 def sort_rated(rated: Rated) -> list[str]:
-    """Sort the names of best weights, best first; ties in order of step."""
-    return sorted(rated, key=lambda name: rated[name], reverse=True)
+    """Sort the names of best weights, best first; ties in order of step.
+
+    Only weights that are rated by the metric of the latest ones count: ranks of two metrics can't be compared.
+    """
+    scale, _, _ = min(rated.values(), key=lambda one: one[2], default=("", 0.0, 0))
+    return sorted((name for name in rated if rated[name][0] == scale), key=lambda name: rated[name], reverse=True)
 
 
-def load_checkpoint(path: Path) -> State:
+def load_checkpoint(path: Path, *, read: Callable[[Path], Any] = read_document) -> State:
     """Read one checkpoint file onto the CPU, checksums verified, no code executed.
+
+    Args:
+        path: the file.
+        read: reads the current format; see `document` for the readers that leave the verification to a peer.
 
     Raises:
         DamagedCheckpointError: missing, truncated, corrupt, or not a kedge checkpoint.
     """
     try:
-        state = read_document(path) if path.suffix == SUFFIX else _read_format_1(path)
+        state = read(path) if path.suffix == SUFFIX else _read_format_1(path)
     except (OSError, ValueError) as err:
         raise DamagedCheckpointError(
             f"{path.name} does not load", why=first_line(err), fix="an earlier checkpoint is used instead"
@@ -258,15 +292,3 @@ def _read_format_1(path: Path) -> Any:
     if not isinstance(state, dict) or state.get("format") != 1:
         raise ValueError("not a checkpoint of format 1")
     return state
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a checkpoint is complete, not a folder whose shards are still being written."""
-    return has_index(path) if path.is_dir() else True
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        remove_folder(path)
-    else:
-        path.unlink(missing_ok=True)

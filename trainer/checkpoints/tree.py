@@ -7,7 +7,7 @@ JSON has no tuples, no tensors and only strings as keys; these become objects wi
 This process's rows of a sharded tensor are a `Slice` in the state, and look like any other tensor in the JSON.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,15 @@ def flatten(state: State) -> Flat:
     return Flat(plain=plain, tensors=flattener.tensors, rows=flattener.rows)
 
 
+def storage_key(tensor: torch.Tensor) -> Hashable:
+    """Return what two tensors have in common if they are the same memory seen the same way.
+
+    Each call of a module's `state_dict` makes new tensor objects of the same memory. Valid while the tensor exists.
+    """
+    storage = tensor.untyped_storage().data_ptr()
+    return tensor.device, storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
 def unflatten(plain: Any, tensors: Mapping[str, torch.Tensor | Slice]) -> Any:
     """Join what `flatten` split.
 
@@ -81,7 +90,7 @@ def _put_back(tensor: torch.Tensor | Slice, layout: str | None) -> torch.Tensor 
 class _Flattener:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _names: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _names: dict[Hashable, str] = field(default_factory=dict)
 
     def encode(self, value: Any, path: tuple[str, ...]) -> Any:
         """Turn a value into JSON, and collect the tensors in it."""
@@ -107,7 +116,7 @@ class _Flattener:
         return {"$dict": [[key, item] for key, item in items.items()]}
 
     def _take(self, tensor: torch.Tensor, path: tuple[str, ...]) -> dict[str, str]:
-        key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        key = storage_key(tensor)
         name = self._names.get(key) or self._new_name(path)
         self._names[key], self.tensors[name] = name, tensor
         layout = _layout(tensor)

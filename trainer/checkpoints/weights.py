@@ -1,6 +1,12 @@
-"""Matches a state dict to a model, ignoring name prefixes of wrappers (DDP, torch.compile, FSDP). Pure."""
+"""Matches a state dict to a model, ignoring what wrappers (DDP, torch.compile, FSDP) add to names. Pure.
 
-from collections.abc import Callable, Iterable, Mapping
+With a model at hand, its own names decide which parts of a name are a wrapper's: a part of the model may really be
+called `module` or `model`. Without one (`remap`), only `module.` in front of all names is taken for a wrapper's.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,9 +18,27 @@ from trainer.base.errors import CheckpointMismatchError
 _HIDDEN_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 # Prefixes of DDP and DataParallel, alone or within a module that calls its model `model`.
 _WRAPPERS = ("module.", "model.module.")
+# Names in front of all others that a wrapper may have added: DDP's, and those of modules that hold the model.
+_OUTER_PARTS = ("module", "model")
 _SHOWN = 5
 Weights = Mapping[str, torch.Tensor]
 Fit = Callable[[Any, torch.Tensor], Any]
+Cores = dict[str, str]
+"""Names without what wrappers added -> full names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Weights under a model's names, and what doesn't fit.
+
+    `missing` and `misshaped` are names of the model, `left_over` names of the weights; `misshaped` weights have another
+    shape than the model's, and aren't among the `weights`.
+    """
+
+    weights: dict[str, torch.Tensor]
+    missing: tuple[str, ...]
+    left_over: tuple[str, ...]
+    misshaped: tuple[str, ...]
 
 
 def unchanged(weight: Any, _own: torch.Tensor) -> Any:
@@ -23,7 +47,7 @@ def unchanged(weight: Any, _own: torch.Tensor) -> Any:
 
 
 def strip_wrappers(weights: Weights) -> dict[str, torch.Tensor]:
-    """Rename weights as in the model without its wrappers, in any nesting.
+    """Rename weights as in the model without its wrappers, in any nesting, without knowing the model.
 
     `module.` is removed only if all names begin with it, because a model may have a part named `module`.
 
@@ -47,16 +71,47 @@ def match_weights(weights: Weights, wanted: Iterable[str]) -> dict[str, torch.Te
     wanted = list(wanted)
     if set(wanted) == set(weights):
         return dict(weights)
-    ours, theirs = _by_core(wanted), _by_core(weights)
-    missing = [name for core, name in ours.items() if core not in theirs]
-    left_over = [name for core, name in theirs.items() if core not in ours]
-    if missing or left_over:
-        raise CheckpointMismatchError(
-            "the weights don't fit this model",
-            why="; ".join(filter(None, [_list("missing", missing), _list("not in this model", left_over)])),
-            fix="use the settings that they were trained with, or another checkpoint",
-        )
-    return {name: weights[theirs[core]] for core, name in ours.items()}
+    views = product(_list_views(weights), _list_views(wanted))
+    found = next(((theirs, ours) for theirs, ours in views if theirs.keys() == ours.keys()), None)
+    if found:
+        theirs, ours = found
+        return {name: weights[theirs[core]] for core, name in ours.items()}
+    closest = match_loosely(weights, dict.fromkeys(wanted))
+    both = (_list("missing", closest.missing), _list("not in this model", closest.left_over))
+    raise CheckpointMismatchError(
+        "the weights don't fit this model",
+        why="; ".join(filter(None, both)),
+        fix="use the settings that they were trained with, or another checkpoint",
+    )
+
+
+def match_loosely(weights: Weights, wanted: Mapping[str, tuple[int, ...] | None]) -> Match:
+    """Rename those weights that a model has, whatever wrappers either side has; shapes help to tell them.
+
+    Args:
+        weights: named with or without wrappers.
+        wanted: the model's names with their shapes; None: any shape.
+    """
+
+    def fits(their_name: str, our_name: str) -> bool:
+        shape = wanted[our_name]
+        return shape is None or tuple(weights[their_name].shape) == tuple(shape)
+
+    def count_matches(views: tuple[Cores, Cores]) -> tuple[int, int]:
+        theirs, ours = views
+        shared = theirs.keys() & ours.keys()
+        return sum(fits(theirs[core], ours[core]) for core in shared), len(shared)
+
+    pairs = product(_list_views(weights, partly=True), _list_views(wanted, partly=True))
+    theirs, ours = max(pairs, key=count_matches)  # of equally good ones, the first strips the least
+    shared = {name: theirs[core] for core, name in ours.items() if core in theirs}
+    used = set(shared.values())
+    return Match(
+        weights={name: weights[other] for name, other in shared.items() if fits(other, name)},
+        missing=tuple(name for name in wanted if name not in shared),
+        left_over=tuple(name for name in weights if name not in used),
+        misshaped=tuple(name for name, other in shared.items() if not fits(other, name)),
+    )
 
 
 def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = unchanged) -> None:
@@ -82,8 +137,44 @@ def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = unchanged) ->
         ) from err
 
 
+def _list_views(names: Iterable[str], *, partly: bool = False) -> Iterator[Cores]:
+    """Yield the names with less and less of what wrappers may have added; names that would clash aren't yielded.
+
+    If the names of two sides agree in such views, they do so in one way only: stripping one more part from all names
+    of one side makes them shorter. So it doesn't matter which pair of views is found first.
+
+    Args:
+        names: full names.
+        partly: names without the part that is stripped are left out; otherwise it is stripped only from all names.
+    """
+    names = list(names)
+    plain = dict(zip(names, names, strict=True))
+    shown = {_show_hidden(name): name for name in names}
+    # Where only some names have to agree, `module` within a name is taken for the model's own.
+    inner = {} if partly else {_drop_inner_modules(core): name for core, name in shown.items()}
+    starts = [view for view in (plain, shown, inner) if len(view) == len(names)]
+    for start in starts:
+        yield from _strip_outer(start, partly=partly)
+
+
+def _strip_outer(cores: Cores, *, partly: bool) -> Iterator[Cores]:
+    """Yield the names themselves, then without outer parts, for as long as there are any."""
+    yield cores
+    for part in _OUTER_PARTS:
+        prefix = f"{part}."
+        stripped = {core.removeprefix(prefix): name for core, name in cores.items() if core.startswith(prefix)}
+        if stripped and (partly or len(stripped) == len(cores)):
+            yield from _strip_outer(stripped, partly=partly)
+
+
 def _show_hidden(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _HIDDEN_PARTS)
+
+
+def _drop_inner_modules(name: str) -> str:
+    """Remove DDP's `module` wherever it is; as the last part it is a weight's own name."""
+    *parts, last = name.split(".")
+    return ".".join([*(part for part in parts if part != "module"), last])
 
 
 def _all_begin(names: Iterable[str], prefix: str) -> bool:
@@ -91,16 +182,6 @@ def _all_begin(names: Iterable[str], prefix: str) -> bool:
     return bool(names) and all(name.startswith(prefix) for name in names)
 
 
-def _by_core(names: Iterable[str]) -> dict[str, str]:
-    """Map names without any wrapper, inner or outer, to the full names; inner wrappers stay where names would clash."""
-    names = list(names)
-    bare = [_show_hidden(name) for name in names]
-    while prefix := next((one for one in _WRAPPERS if _all_begin(bare, one)), None):
-        bare = [name.removeprefix(prefix) for name in bare]
-    cores = [".".join(part for part in name.split(".") if part != "module") for name in bare]
-    return dict(zip(cores if len(set(cores)) == len(names) else bare, names, strict=True))
-
-
-def _list(what: str, names: list[str]) -> str:
+def _list(what: str, names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{what}: {', '.join(names[:_SHOWN])}{more}" if names else ""

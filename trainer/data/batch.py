@@ -1,40 +1,52 @@
 """Batches: stacking samples, moving them to a device, counting and splitting them. See `trainer.base.sources`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 from trainer.base.errors import BadRequestError
 from trainer.base.sources import Batch, Sample
+from trainer.data.misfits import find_misfit
+
+_NUMBERS = "biufc"  # NumPy's kinds of numbers: torch has tensors of them
+_PLAIN = (True, True, False)
 
 
 def stack_samples(samples: Sequence[Sample]) -> Batch:
-    """Make a batch: tensors and numbers are stacked, tuples and dicts kept, anything else becomes a list."""
-    first = samples[0]
-    if isinstance(first, torch.Tensor):
-        return torch.stack(list(samples))
-    if isinstance(first, Mapping):
-        return {key: stack_samples([sample[key] for sample in samples]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(stack_samples(parts) for parts in zip(*samples, strict=True))
-    if isinstance(first, (bool, int, float)):
-        return torch.tensor(samples)
-    return list(samples)
+    """Make a batch: tensors, arrays and numbers are stacked; tuples, dicts and dataclasses kept; the rest is listed.
+
+    Raises:
+        BadRequestError: the samples differ in structure, or their tensors in shape; the message says where.
+    """
+    try:
+        return _stack(samples)
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as err:
+        misfit = find_misfit(samples)
+        if misfit is None:
+            raise
+        raise BadRequestError(
+            f"the samples of a batch don't stack: {misfit}",
+            why="the tensors of a batch's samples are stacked, so they need the same shape and place in each sample",
+            fix="pad or crop them, or give the workload a collate (pad_samples in trainer.data.padding; or lists)",
+        ) from err
 
 
 def move_batch(batch: Batch, device: torch.device) -> Batch:
     """Move a batch's tensors to a device, without waiting for pinned ones."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
-    return _map_parts(batch, lambda part: move_batch(part, device))
+    return map_parts(batch, lambda part: move_batch(part, device))
 
 
 def pin_batch(batch: Batch) -> Batch:
-    """Copy a batch's tensors to pinned memory; those on a device stay."""
+    """Copy a batch's tensors to pinned memory; those that are pinned or on a device stay."""
     if isinstance(batch, torch.Tensor):
-        return batch if batch.is_cuda else batch.pin_memory()
-    return _map_parts(batch, pin_batch)
+        return batch if batch.device.type != "cpu" or batch.is_pinned() else batch.pin_memory()
+    return map_parts(batch, pin_batch)
 
 
 def count_samples(batch: Batch) -> int:
@@ -43,8 +55,9 @@ def count_samples(batch: Batch) -> int:
     Raises:
         BadRequestError: it has neither.
     """
-    for part in _leaves(batch):
-        return len(part)
+    count = _length(batch)
+    if count is not None:
+        return count
     raise BadRequestError(
         "the recipe's batch has no samples",
         why="a batch holds tensors with the samples along their first dimension, or lists with an entry per sample",
@@ -58,25 +71,95 @@ def split_batch(batch: Batch, size: int) -> list[Batch]:
 
 
 def slice_batch(batch: Batch, begin: int, end: int) -> Batch:
-    """Return some of a batch's samples, without a copy."""
-    if isinstance(batch, (torch.Tensor, list)):
+    """Return some of a batch's samples, without a copy; what isn't per sample stays whole."""
+    if isinstance(batch, torch.Tensor):
+        return batch[begin:end] if batch.dim() else batch
+    if isinstance(batch, list):
         return batch[begin:end]
-    return _map_parts(batch, lambda part: slice_batch(part, begin, end))
+    return map_parts(batch, lambda part: slice_batch(part, begin, end))
 
 
-def _map_parts(batch: Batch, function: Any) -> Batch:
+def map_parts(batch: Batch, function: Callable[[Any], Any]) -> Batch:
     """Apply a function to each part of a nested batch; strings, numbers and other objects stay."""
     if isinstance(batch, Mapping):
         return {key: function(part) for key, part in batch.items()}
     if isinstance(batch, tuple):
-        parts = [function(part) for part in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
-    return [function(part) for part in batch] if isinstance(batch, list) else batch
+        return _as_tuple(type(batch), [function(part) for part in batch])
+    if isinstance(batch, list):
+        return [function(part) for part in batch]
+    if _is_record(batch):
+        return type(batch)(**{name: function(getattr(batch, name)) for name in _names(batch)})
+    return batch
 
 
-def _leaves(batch: Batch) -> list[Any]:
-    if isinstance(batch, (torch.Tensor, list)):
-        return [batch] if not isinstance(batch, torch.Tensor) or batch.dim() else []
+def _stack(samples: Sequence[Sample]) -> Batch:
+    first = samples[0]
+    if isinstance(first, torch.Tensor):
+        return _stack_tensors(samples)
+    if isinstance(first, tuple):
+        return _as_tuple(type(first), [_stack(parts) for parts in zip(*samples, strict=True)])
+    if isinstance(first, Mapping):
+        if any(len(sample) != len(first) for sample in samples):
+            raise KeyError
+        return {key: _stack([sample[key] for sample in samples]) for key in first}
+    if _is_record(first):
+        return type(first)(**{name: _stack([getattr(item, name) for item in samples]) for name in _names(first)})
+    return _stack_leaves(samples)
+
+
+def _stack_tensors(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    first = tensors[0]
+    plain = (first.dtype, *_PLAIN)
+    if get_worker_info() is None or not first.nbytes or any(_kind(tensor) != plain for tensor in tensors):
+        return torch.stack(list(tensors))
+    # In shared memory at once, as torch's own collate does: the worker's queue would copy it there.
+    storage: Any = first.untyped_storage()
+    shared = storage._new_shared(first.nbytes * len(tensors), device=first.device)
+    out = torch.empty(0, dtype=first.dtype).set_(shared).resize_(len(tensors), *first.shape)
+    return torch.stack(list(tensors), out=out)
+
+
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.device.type == "cpu", tensor.layout == torch.strided, tensor.requires_grad
+
+
+def _stack_leaves(leaves: Sequence[Any]) -> Batch:
+    if isinstance(leaves[0], (bool, int, float)):
+        return torch.tensor(leaves)
+    if not isinstance(leaves[0], (np.ndarray, np.generic)) or leaves[0].dtype.kind not in _NUMBERS:
+        return list(leaves)
+    if any(np.shape(leaf) != np.shape(leaves[0]) for leaf in leaves):
+        raise ValueError
+    return torch.from_numpy(np.stack(leaves))
+
+
+def _as_tuple(kind: type[Any], parts: list[Any]) -> Any:
+    return kind(*parts) if hasattr(kind, "_fields") else tuple(parts)
+
+
+def _is_record(value: object) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+def _names(record: Any) -> list[str]:
+    return [item.name for item in fields(record) if item.init]
+
+
+def _length(batch: Batch) -> int | None:
+    if isinstance(batch, torch.Tensor):
+        return batch.shape[0] if batch.dim() else None
+    if isinstance(batch, list):
+        return len(batch)
+    for part in _parts(batch):
+        length = _length(part)
+        if length is not None:
+            return length
+    return None
+
+
+def _parts(batch: Batch) -> Any:
+    if isinstance(batch, tuple):
+        return batch
     if isinstance(batch, Mapping):
-        batch = tuple(batch.values())
-    return [leaf for part in batch for leaf in _leaves(part)] if isinstance(batch, tuple) else []
+        return batch.values()
+    return (getattr(batch, name) for name in _names(batch)) if _is_record(batch) else ()

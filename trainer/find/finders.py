@@ -1,31 +1,27 @@
 """`find-lr` and `find-batch`: measure a learning rate and a micro-batch on this machine. No weights are saved."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import torch
 
-from trainer.base.config import Settings
+from trainer.base.config import OptimizerSettings, Settings
 from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError, DeviceMemoryError
-from trainer.base.memory import RESTART_FILE, is_out_of_memory
-from trainer.base.recipe import Moment, Recipe, Workload
-from trainer.base.rng import seed_all
-from trainer.base.sources import Batch, SampleSource
-from trainer.data.batch import move_batch, stack_samples
+from trainer.base.memory import is_out_of_memory
+from trainer.base.recipe import Moment, Recipe
 from trainer.data.loader import BatchLoader
-from trainer.data.seeded import sample_rng
 from trainer.find.lr_finder import Suggestion, draw_sweep, repeat_batches, suggest_rate, sweep_learner
+from trainer.find.trial import Say, Trial, build_workload, make_batch, prepare_trial
 from trainer.group.distributed import ProcessGroup, process_group
-from trainer.step.assembly import check_settings, make_learner
-from trainer.step.batch import BatchPlan, plan_batch
-from trainer.step.learner import Learner
+from trainer.step.batch import BatchPlan
+from trainer.step.schedule import scale_learning_rate
 
 CURVE = "lr-finder.png"
 MOST_SAMPLES = 4096
 _STEPS_TO_FIT = 2  # the optimizer's state is in memory only from the second step on
 _REFINEMENT = 32
-Say = Callable[[str], None]
 
 
 def find_learning_rate(
@@ -37,18 +33,19 @@ def find_learning_rate(
         BadRequestError: the batch cannot be trained, or the loss diverged immediately.
     """
     with process_group(contract) as group:
-        workload, plan, learner = _prepare(recipe, contract, group, say)
+        trial = prepare_trial(recipe, build_workload(recipe), contract, group, say)
+        plan, factor = trial.plan, _factor_to_peak(recipe.settings.optimizer, trial.plan)
         loader = BatchLoader(
-            workload.train_data,
-            collate=workload.collate,
+            trial.workload.train_data,
+            collate=trial.workload.collate,
             seed=recipe.settings.seed,
             device=group.device,
             rank=group.rank,
             world_size=group.size,
             workers=recipe.settings.workers,
         )
-        batches = repeat_batches(loader, batch_size=plan.batch_size)
-        sweep = sweep_learner(learner, batches, lowest=lowest, highest=highest, steps=steps)
+        with closing(loader), closing(repeat_batches(loader, batch_size=plan.batch_size)) as batches:
+            sweep = sweep_learner(trial.learner, batches, lowest=lowest, highest=highest, steps=steps)
     suggestion = suggest_rate(sweep)
     if group.is_main:
         contract.output_dir.mkdir(parents=True, exist_ok=True)
@@ -56,7 +53,7 @@ def find_learning_rate(
         say(f"steepest {suggestion.steepest:.2g}  valley {suggestion.valley:.2g}  "
             f"before divergence {suggestion.before_divergence:.2g}  (batch {plan.batch_size})")  # fmt: skip
         shown = contract.path_for_user(contract.output_dir / CURVE)
-        say(f"--set optimizer.learning_rate={suggestion.valley:.2g}   curve: {shown}")
+        say(f"--set optimizer.learning_rate={suggestion.valley / factor:.2g}   curve: {shown}")
     return suggestion
 
 
@@ -66,20 +63,22 @@ def find_micro_batch(recipe: Recipe[Any], contract: RunContract, say: Say, *, mo
     A size fits if two steps succeed, the second with the optimizer's state in memory. On a CPU sizes are only doubled,
     because close to the limit native code crashes instead of reporting that memory ran out.
 
+    Several processes try the same sizes, and a size fits if it fits on all of them. Their steps reduce no gradients: a
+    process that runs out of memory leaves no other one waiting. A run's gradients are reduced in place, without more
+    memory.
+
     Raises:
-        BadRequestError: it was started with several processes.
+        BadRequestError: the model is to be sharded over several processes.
         DeviceMemoryError: not even one sample fits.
     """
-    if contract.world_size > 1:
-        raise BadRequestError(
-            "find-batch measures one process",
-            why=f"{contract.world_size} were started, and one that runs out of memory would leave the others waiting",
-            fix="start it without torchrun; every process of a run can use the result",
-        )
+    _check_not_sharded(recipe.settings, contract)
     with process_group(contract) as group:
-        workload, _, learner = _prepare(recipe, contract, group, say)
+        alone = ProcessGroup(rank=0, size=1, device=group.device)
+        trial = prepare_trial(recipe, build_workload(recipe), contract, alone, say)
+        if group.size > 1:
+            say(f"{group.size} processes try the same sizes, each for itself: their gradients are not reduced")
         fitting, failing = search_largest(
-            lambda size: _fits(learner, workload, size), most=most, refine=group.device.type == "cuda"
+            lambda size: _fits(trial, size, group), most=most, refine=group.device.type == "cuda"
         )
     if not fitting:
         raise DeviceMemoryError(
@@ -113,31 +112,21 @@ def search_largest(fits: Callable[[int], bool], *, most: int, refine: bool) -> t
     return fitting, failing
 
 
-def _prepare(
-    recipe: Recipe[Any], contract: RunContract, group: ProcessGroup, say: Say
-) -> tuple[Workload, BatchPlan, Learner]:
-    settings: Settings = recipe.settings
-    seed_all(seed=settings.seed, rank=0, step=0)
-    workload = recipe.build(settings)
-    plan = plan_batch(
-        batch_size=settings.batch_size,
-        world_size=group.size,
-        samples=len(workload.train_data),
-        epochs=settings.epochs,
-        micro_batch=settings.micro_batch,
-    )
-    check_settings(settings, workload.model, group)
-    nowhere = contract.checkpoint_dir / RESTART_FILE
-    learner = make_learner(settings, workload, group, plan, restart_file=nowhere, say=say)
-    seed_all(seed=settings.seed, rank=group.rank, step=0)
-    return workload, plan, learner
+def _fits(trial: Trial, size: int, group: ProcessGroup) -> bool:
+    """Try a size on every process; it fits if it fits everywhere. Collective."""
+    (failed,) = group.all_reduce_max([int(not _fits_here(trial, size))])
+    return not failed
 
 
-def _fits(learner: Learner, workload: Workload, size: int) -> bool:
+def _fits_here(trial: Trial, size: int) -> bool:
+    learner = trial.learner
+    device = learner.group.device
     learner.micro_batch, learner.may_halve = size, False
     learner.model.train()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # what another size left in pieces would make this one fail
     try:
-        batch = _make_batch(workload, size, learner.group.device)
+        batch = make_batch(trial.workload, size, device)
         for number in range(_STEPS_TO_FIT):
             learner.step(batch, rate=1e-9, moment=Moment(step=number))
     except Exception as err:
@@ -147,11 +136,15 @@ def _fits(learner: Learner, workload: Workload, size: int) -> bool:
     return True
 
 
-def _make_batch(workload: Workload, size: int, device: torch.device) -> Batch:
-    source = workload.train_data
-    assert isinstance(source, SampleSource)
-    samples = [
-        source.sample(index % len(source), sample_rng(seed=0, epoch=0, index=index % len(source)))
-        for index in range(size)
-    ]
-    return move_batch((workload.collate or stack_samples)(samples), device)
+def _check_not_sharded(settings: Settings, contract: RunContract) -> None:
+    if settings.compute.fully_shard and contract.world_size > 1:
+        raise BadRequestError(
+            "find-batch can't measure a sharded model",
+            why="each forward pass has collectives: a process that runs out of memory would leave the others waiting",
+            fix="leave compute.fully_shard off to measure the whole model; its shards need less memory",
+        )
+
+
+def _factor_to_peak(settings: OptimizerSettings, plan: BatchPlan) -> float:
+    """Return the peak rate of this batch as a multiple of optimizer.learning_rate."""
+    return scale_learning_rate(settings, batch_size=plan.batch_size) / settings.learning_rate

@@ -5,7 +5,7 @@ Smith, Cyclical Learning Rates (2017), section 3.3.
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -110,7 +110,7 @@ def sweep_learner(
         restore_rng(rng, device)
 
 
-def repeat_batches(loader: BatchLoader, *, batch_size: int) -> Iterator[Batch]:
+def repeat_batches(loader: BatchLoader, *, batch_size: int) -> Generator[Batch, None, None]:
     """Yield this process's shares of training batches, epoch after epoch, endlessly."""
     for epoch in count():
         yield from loader.batches(epoch=epoch, batch_size=batch_size)

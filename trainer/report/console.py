@@ -84,16 +84,10 @@ def render_banner(name: str, *, device: str, parameters: int, plan: BatchPlan) -
 
 
 def render_epoch(
-    *,
-    epoch: int,
-    epochs: int,
-    loss: float,
-    metrics: Mapping[str, float],
-    samples_per_second: float,
-    seconds: float,
+    *, at: str, loss: float | None, metrics: Mapping[str, float], samples_per_second: float, seconds: float
 ) -> str:
-    """Describe a finished epoch; `epoch` counts from 1."""
-    parts = [f"epoch {epoch}/{epochs}", f"loss {loss:.4g}"]
+    """Describe the steps since the last such line; `loss` is None if none was measured yet."""
+    parts = [at] if loss is None else [at, f"loss {loss:.4g}"]
     parts += [render_metric(name, value) for name, value in metrics.items()]
     return "  ".join([*parts, f"{samples_per_second:,.0f} samples/s", f"{seconds:.1f} s"])
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from trainer.base.files import write_atomically
+from trainer.report.status import is_validation
 
 Row = Mapping[str, Any]
 _BLUE, _ORANGE, _GREEN, _GREY = "#1f5fa8", "#d9731a", "#2a7f4f", "#777777"
@@ -27,8 +28,8 @@ def draw_curves(rows: Sequence[Row], path: Path, *, title: str, best_epoch: int)
         title: the page's title.
         best_epoch: the epoch to mark, counted from 1; 0 for none.
     """
-    train = [row for row in rows if "val_loss" not in row]
-    validation = [row for row in rows if "val_loss" in row]
+    train = [row for row in rows if not is_validation(row)]
+    validation = [row for row in rows if is_validation(row)]
     names = _metric_names(validation)
     panels: list[Callable[[Axes], None]] = [lambda ax: _draw_loss(ax, train, validation)]
     panels += [lambda ax: _draw_metrics(ax, validation, names)] if names else []

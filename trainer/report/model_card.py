@@ -36,6 +36,7 @@ class CardFacts:
     software: str
     device: str
     files: Mapping[str, str]
+    started_from: str = ""
 
 
 def render_card(facts: CardFacts) -> str:
@@ -91,7 +92,8 @@ def _use(facts: CardFacts) -> list[str]:
 def _how(facts: CardFacts) -> list[str]:
     rows = [f"| {_code_cell(key)} | {_text(value)} |" for key, value in facts.settings.items()]
     ran = f"Trained with kedge's {_code(facts.name)} recipe on {_text(facts.device)}; {_text(facts.software)}."
-    return ["## Training", "", ran, "", "| setting | value |", "|---|---|", *rows]
+    started = [f"Started from {_code(facts.started_from)}.", ""] if facts.started_from else []
+    return ["## Training", "", ran, "", *started, "| setting | value |", "|---|---|", *rows]
 
 
 def _text(value: Any) -> str:

@@ -5,11 +5,13 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, BinaryIO, Literal
 
+from trainer.base.errors import TrainerError, first_line
 from trainer.base.files import remove_temporaries, write_atomically
 from trainer.report.trackers import Tracker
 
@@ -19,7 +21,10 @@ SECONDS_BETWEEN_UPDATES = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A run's position. `epoch` counts from 1 and is the one in progress; steps are optimizer steps."""
+    """A run's position. `epoch` counts from 1 and is the one in progress; steps are optimizer steps.
+
+    `ended_early` is why the run ended before its last step.
+    """
 
     epoch: int
     epochs: int
@@ -27,6 +32,7 @@ class Status:
     steps: int
     metrics: Mapping[str, float]
     checkpoint: str | None
+    ended_early: str | None = None
 
 
 class StatusFile:
@@ -52,7 +58,11 @@ class StatusFile:
         return content if isinstance(content, dict) else {}
 
     def write(self, state: State, status: Status, *, error: str | None = None) -> None:
-        """Write the status now; `error` is one line, for a failed run. Any thread may call this."""
+        """Write the status now; `error` is one line, for a failed run. Any thread may call this.
+
+        Raises:
+            TrainerError: the disk refuses.
+        """
         content = {
             "state": state,
             "epoch": status.epoch,
@@ -63,12 +73,14 @@ class StatusFile:
             "checkpoint": status.checkpoint,
             "updated": time.time(),
         }
+        if status.ended_early is not None:
+            content["ended_early"] = status.ended_early
         if error is not None:
             content["error"] = error
         if self._warning is not None and state == "running":
             content["warning"] = self._warning
         text = json.dumps(content, allow_nan=False, indent=1) + "\n"
-        with self._writing:
+        with self._writing, _explained(self.path):
             write_atomically(self.path, lambda stream: stream.write(text.encode()), durable=state != "running")
         self._next_update = time.monotonic() + SECONDS_BETWEEN_UPDATES
 
@@ -84,14 +96,14 @@ class StatusFile:
 
 
 class MetricsLog:
-    """metrics.jsonl, one JSON object a line. Train rows have `loss`, validation rows `val_loss`.
+    """metrics.jsonl, one JSON object a line. Train rows have `loss`, validation rows names that begin with `val_`.
 
     Attached trackers get the same rows.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._stream: TextIO | None = None
+        self._stream: BinaryIO | None = None
         self._trackers: Sequence[Tracker] = ()
 
     def attach_trackers(self, trackers: Sequence[Tracker]) -> None:
@@ -109,27 +121,37 @@ class MetricsLog:
                 tracker.close()
             self._trackers = ()
 
-    def rows_before(self, *, step: int, epochs_validated: int) -> list[dict[str, Any]]:
+    def rows_before(self, *, step: int, validated_at: int) -> list[dict[str, Any]]:
         """Read the rows that a run resumed at this point doesn't write again.
 
         Args:
             step: the resumed state's number of steps.
-            epochs_validated: the number of epochs that it has validated.
+            validated_at: the step of its last validation.
         """
-        return [row for row in read_metrics(self.path) if _is_before(row, step, epochs_validated)]
+        return [row for row in read_metrics(self.path) if _is_before(row, step, validated_at)]
 
     def replace(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Make these the file's rows."""
+        """Make these the file's rows.
+
+        Raises:
+            TrainerError: the disk refuses.
+        """
         text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-        remove_temporaries(self.path.parent, self.path.name)
-        write_atomically(self.path, lambda stream: stream.write(text.encode()))
+        with _explained(self.path):
+            remove_temporaries(self.path.parent, self.path.name)
+            write_atomically(self.path, lambda stream: stream.write(text.encode()))
 
     def append(self, row: Mapping[str, float]) -> None:
-        """Add one row; a non-finite value becomes null, because JSON has no NaN."""
+        """Add one row; a non-finite value becomes null, because JSON has no NaN.
+
+        Raises:
+            TrainerError: the disk refuses.
+        """
         clean = {name: finite_or_none(value) for name, value in row.items()}
-        if self._stream is None:
-            self._stream = self.path.open("a", encoding="utf-8", buffering=1)  # each row is written immediately
-        self._stream.write(json.dumps(clean, allow_nan=False) + "\n")
+        with _explained(self.path):
+            if self._stream is None:
+                self._stream = self.path.open("ab", buffering=0)  # each row is written immediately
+            self._stream.write((json.dumps(clean, allow_nan=False) + "\n").encode())
         for tracker in self._trackers:
             tracker.log(row)
 
@@ -159,7 +181,23 @@ def finite_or_none(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def _is_before(row: Mapping[str, Any], step: int, epochs_validated: int) -> bool:
-    if "val_loss" in row:
-        return int(row["epoch"]) <= epochs_validated
-    return int(row["step"]) <= step
+def is_validation(row: Mapping[str, Any]) -> bool:
+    """Return whether a row of metrics.jsonl has the results of a validation."""
+    return any(name.startswith("val_") for name in row)
+
+
+def _is_before(row: Mapping[str, Any], step: int, validated_at: int) -> bool:
+    return int(row["step"]) <= (validated_at if is_validation(row) else step)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn an OSError into an error that says what to do."""
+    try:
+        yield
+    except OSError as err:
+        raise TrainerError(
+            f"{path.name} could not be written",
+            why=first_line(err),
+            fix=f"make room in {path.parent}, or choose another folder with --output-dir; the same command resumes",
+        ) from err

@@ -1,7 +1,7 @@
 """Measures throughput, and how long the training loop waits for data."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -49,3 +49,37 @@ class Stopwatch:
         On a GPU this is the loop's wait, which costs nothing while the device still has queued steps.
         """
         return min(1.0, self._waited / max(self.seconds(), 1e-9))
+
+
+class Lap:
+    """Throughput and time from one line about epochs to the next.
+
+    A device runs behind the loop: `settle` waits until it has finished all queued steps, so that the time is theirs.
+    """
+
+    def __init__(self, settle: Callable[[], object]) -> None:
+        self._settle = settle
+        self.restart()
+
+    def restart(self) -> None:
+        """Start anew; call it when the device has nothing to do."""
+        self._began = time.perf_counter()
+        self._steps = 0
+        self._trained = 0.0
+
+    def count(self) -> None:
+        """Count one step."""
+        self._steps += 1
+
+    def end_training(self) -> None:
+        """Take the time of the steps, when the device has finished them."""
+        self._settle()
+        self._trained = self.seconds()
+
+    def seconds(self) -> float:
+        """Return the seconds since the restart."""
+        return time.perf_counter() - self._began
+
+    def samples_per_second(self, batch_size: int) -> float:
+        """Return the throughput up to `end_training`, for a global batch."""
+        return self._steps * batch_size / max(self._trained, 1e-9)

@@ -1,5 +1,10 @@
-"""Trackers (TensorBoard, Weights & Biases): each gets every row of metrics.jsonl. Imported only when enabled."""
+"""Trackers (TensorBoard, Weights & Biases): each gets every row of metrics.jsonl. Imported only when enabled.
 
+A resumed run goes on in the same tracked run: TensorBoard by its folder, Weights & Biases by an id that is kept with
+the checkpoints.
+"""
+
+import json
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,7 +12,10 @@ from typing import Any, Protocol
 
 from trainer.base.config import TrackSettings
 from trainer.base.errors import BadRequestError, first_line
+from trainer.base.files import write_atomically
 
+TRACKER_FILE = "tracker.json"
+"""The file beside the checkpoints that has the id of the tracked run."""
 Row = Mapping[str, float]
 _POSITION = ("step", "epoch")
 
@@ -39,25 +47,52 @@ def check_trackers(settings: TrackSettings) -> None:
             )
 
 
+def read_tracker_id(path: Path) -> str | None:
+    """Read the id of the tracked run that a file keeps; None if there is no such file, or it is damaged."""
+    try:
+        content = json.loads(path.read_text())
+        return str(content["wandb"]) if content["wandb"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def open_trackers(
-    settings: TrackSettings, folder: Path, *, name: str, run_id: str | None, step: int, config: Mapping[str, Any]
+    settings: TrackSettings,
+    folder: Path,
+    *,
+    name: str,
+    run_id: str | None,
+    step: int,
+    config: Mapping[str, Any],
+    id_file: Path | None = None,
 ) -> list[Tracker]:
     """Open the trackers that the settings enable.
 
     Args:
         settings: the trackers to open.
         folder: the parent of each tracker's own folder.
-        name: the recipe's name.
-        run_id: identifies a run that is resumed.
+        name: the tracked run's name, unless the settings have one.
+        run_id: the id of the tracked run, if it is known; else the tracker chooses one.
         step: the number of steps so far; TensorBoard drops rows of later steps.
         config: the run's settings, flat.
+        id_file: keeps the id for the next start of this run.
     """
     trackers: list[Tracker] = []
     if settings.tensorboard:
         trackers.append(_TensorBoard(folder / "tensorboard", step=step))
     if settings.wandb:
-        trackers.append(_WandB(folder, project=settings.wandb_project, name=name, run_id=run_id, config=config))
+        tracker = _WandB(folder, settings, name=name, run_id=run_id, config=config)
+        trackers.append(tracker)
+        if id_file is not None and tracker.run_id:
+            _keep_id(id_file, tracker.run_id)
     return trackers
+
+
+def _keep_id(path: Path, run_id: str) -> None:
+    if read_tracker_id(path) != run_id:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"wandb": run_id}) + "\n"
+        write_atomically(path, lambda stream: stream.write(text.encode()))
 
 
 class _TensorBoard:
@@ -76,14 +111,17 @@ class _TensorBoard:
 
 
 class _WandB:
-    def __init__(self, folder: Path, *, project: str, name: str, run_id: str | None, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, settings: TrackSettings, *, name: str, run_id: str | None, config: Mapping[str, Any]
+    ) -> None:
         import wandb  # noqa: PLC0415
 
         try:
             mode = _choose_mode(wandb)
             self._run = wandb.init(
-                project=project,
-                name=run_id or name,
+                project=settings.wandb_project,
+                name=settings.name or name,
+                tags=settings.tags or None,
                 id=run_id,
                 resume="allow" if run_id and mode == "online" else None,
                 dir=folder,
@@ -97,6 +135,8 @@ class _WandB:
                 why=first_line(err),
                 fix="set WANDB_MODE=offline and use `wandb sync` later, or leave track.wandb out",
             ) from err
+        # That of a disabled tracker is made up.
+        self.run_id = "" if mode == "disabled" else str(self._run.id)
         # Rows of training and of validation share a step, and a resumed run repeats some.
         self._run.define_metric("*", step_metric="step")
 

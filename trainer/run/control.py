@@ -14,6 +14,8 @@ from trainer.run.checkpoint_interval import daly_interval
 
 SECONDS_BETWEEN_SYNCS = 0.5
 MAX_POLLS_BETWEEN_SYNCS = 64
+# Of epochs that weren't validated: thousands of short ones aren't worth a save each.
+SECONDS_BETWEEN_EPOCH_SAVES = 30.0
 # The assumed cost of a save until the first has been measured: it only affects when that one starts.
 UNMEASURED_SAVE_SECONDS = 5.0
 
@@ -73,6 +75,12 @@ class Control:
     def note_save(self) -> None:
         """Restart the checkpoint clock, because a save has just started."""
         self._last_save = time.monotonic()
+
+    def is_last_save_old(self) -> bool:
+        """Return whether the last save is so long ago that an epoch without a validation is worth one. Collective."""
+        is_old = time.monotonic() - self._last_save >= SECONDS_BETWEEN_EPOCH_SAVES
+        (agreed,) = self._group.all_reduce_max([int(is_old and self._group.is_main)])
+        return bool(agreed)
 
     def save_interval(self) -> float:
         """Return the current seconds between two checkpoints; infinity if none are due by time."""

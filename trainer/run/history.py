@@ -9,7 +9,7 @@ from trainer.report.status import MetricsLog, StatusFile
 
 
 def collect_history(
-    log: MetricsLog, group: ProcessGroup, *, is_local_main: bool, step: int, epochs_validated: int
+    log: MetricsLog, group: ProcessGroup, *, is_local_main: bool, step: int, validated_at: int
 ) -> list[dict[str, Any]]:
     """Return the rows that a run resumed at this point keeps, from the machine that has most of them. Collective.
 
@@ -18,9 +18,9 @@ def collect_history(
         group: all processes.
         is_local_main: whether this process reads for its machine.
         step: the resumed state's number of steps.
-        epochs_validated: the number of epochs that it has validated.
+        validated_at: the step of its last validation.
     """
-    rows = log.rows_before(step=step, epochs_validated=epochs_validated) if is_local_main else []
+    rows = log.rows_before(step=step, validated_at=validated_at) if is_local_main else []
     counts = group.all_gather(len(rows))
     longest = counts.index(max(counts))
     return rows if longest == 0 else group.broadcast_from(longest, lambda: rows)

@@ -18,13 +18,12 @@ from trainer.checkpoints.loading import all_rows, load_best, load_newest
 from trainer.checkpoints.tree import WEIGHTS, State, flatten
 from trainer.checkpoints.weights import load_weights, match_weights
 from trainer.group.distributed import ALONE
-from trainer.recipes import list_recipes
 from trainer.report.hardware import device_name
 from trainer.report.kaggle import check_dataset, write_dataset
 from trainer.report.model_card import CardFacts, render_card
 from trainer.report.status import read_metrics
 from trainer.report.trackers import check_trackers
-from trainer.run.run import Run, describe_best
+from trainer.run.run import Run
 
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 # In the order of the model card. The ones that were written are published.
@@ -69,18 +68,24 @@ def select_weights(run: Run) -> SelectedWeights | None:
         return None
     readers = run.group if is_sharded else ALONE
     select = all_rows if run.group.is_main else _no_rows
-    best = load_best(run.store, readers, say, select=select)
+    best = load_best(run.checkpoints.store, readers, say, select=select)
     if best:
         selected = SelectedWeights(weights=best["model"], epoch=best["epoch"], metrics=best["metrics"])
     else:
         say("the last weights are exported instead of the best")
-        last = load_newest(run.store, readers, say, select=select) if is_sharded else run.learner.state()
+        last = load_newest(run.checkpoints.store, readers, say, select=select) if is_sharded else run.learner.state()
         selected = SelectedWeights(weights=last["model"] if last else {}, epoch=0, metrics=run.progress.metrics)
     return selected if run.group.is_main else None
 
 
-def write_outputs(name: str, run: Run, selected: SelectedWeights, contract: RunContract) -> None:
+def write_outputs(run: Run, selected: SelectedWeights, contract: RunContract, *, summary: str) -> None:
     """Write a finished run's outputs, and publish them; report each output that can't be made here.
+
+    Args:
+        run: the run, which is complete.
+        selected: the weights to export.
+        contract: where the outputs go.
+        summary: the result in a few words.
 
     Raises:
         ExportError: the exported model's outputs differ from the trained model's.
@@ -88,26 +93,26 @@ def write_outputs(name: str, run: Run, selected: SelectedWeights, contract: RunC
     """
     folder = contract.output_dir
     if run.settings.curves and _has(run, "curves.png", "matplotlib"):
-        _draw_curves(name, run, contract, folder / "curves.png")
+        _draw_curves(run, contract, folder / "curves.png", summary)
     _write_weights(run, selected, contract, folder / "model.safetensors")
     inputs = run.workload.export_inputs
     if run.settings.onnx and inputs is not None and _has(run, "model.onnx", *_ONNX_PACKAGES):
         _export(run, selected, inputs, contract, folder / "model.onnx")
-    card = render_card(_card_facts(name, run, selected, _list_files(folder)))
+    card = render_card(_card_facts(run, selected, _list_files(folder)))
     write_atomically(folder / _CARD, lambda stream: stream.write(card.encode()), durable=False)
-    _publish(name, run, contract)
+    _publish(run, contract, summary)
 
 
 def _no_rows(_total: int) -> range:
     return range(0)
 
 
-def _draw_curves(name: str, run: Run, contract: RunContract, path: Path) -> None:
+def _draw_curves(run: Run, contract: RunContract, path: Path, summary: str) -> None:
     # Imported here, because it takes half a second and 50 MiB that training doesn't need.
     from trainer.report.curves import draw_curves  # noqa: PLC0415
 
     rows = read_metrics(path.with_name("metrics.jsonl"))
-    draw_curves(rows, path, title=f"{name}: {describe_best(run)}", best_epoch=run.progress.best_epoch)
+    draw_curves(rows, path, title=f"{run.spec.name}: {summary}", best_epoch=run.progress.record.saved_epoch)
     run.console.say(f"curves: {contract.path_for_user(path)}")
 
 
@@ -124,16 +129,16 @@ def _export(
 ) -> None:
     from trainer.report.export import export_onnx  # noqa: PLC0415
 
-    model = run.model if run.learner.is_as_built else run.rebuild()
+    model = run.model if run.learner.is_as_built else run.spec.rebuild()
     load_weights(model, selected.weights)
     difference = export_onnx(model, inputs, path)
     run.console.say(f"ONNX: {contract.path_for_user(path)}, largest difference from torch {difference:.1e}")
 
 
-def _card_facts(name: str, run: Run, selected: SelectedWeights, files: list[Path]) -> CardFacts:
+def _card_facts(run: Run, selected: SelectedWeights, files: list[Path]) -> CardFacts:
     return CardFacts(
-        name=name,
-        description=list_recipes()[name],
+        name=run.spec.name,
+        description=run.spec.description,
         license=run.settings.publish.license,
         data=run.workload.data,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
@@ -146,10 +151,11 @@ def _card_facts(name: str, run: Run, selected: SelectedWeights, files: list[Path
         software=f"torch {torch.__version__}, Python {platform.python_version()}",
         device=f"{run.group.size} x {device_name(run.group.device)}",
         files={path.name: _FILES[path.name] for path in files},
+        started_from=run.spec.started_from,
     )
 
 
-def _publish(name: str, run: Run, contract: RunContract) -> None:
+def _publish(run: Run, contract: RunContract, summary: str) -> None:
     publish = run.settings.publish
     files = [contract.output_dir / _CARD, *_list_files(contract.output_dir)]
     if publish.kaggle_dataset:
@@ -157,7 +163,7 @@ def _publish(name: str, run: Run, contract: RunContract) -> None:
         write_dataset(folder, publish.kaggle_dataset, files, license_id=publish.license)
         run.console.say(f"Kaggle: kaggle datasets create -p {contract.path_for_user(folder)}")
     if publish.hub_repo:
-        message = f"{name}: {describe_best(run)}"
+        message = f"{run.spec.name}: {summary}"
         address = push(publish.hub_repo, files, contract.hub, private=publish.hub_private, message=message)
         run.console.say(f"Hub: {address}")
 

@@ -1,13 +1,14 @@
 """A run's progress, which is part of each checkpoint: position, running means, best result so far."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
 
 from trainer.base.errors import NonFiniteError
 from trainer.group.distributed import ProcessGroup
+from trainer.run.best import BestRecord
 from trainer.step.learner import StepResult
 
 # The most steps whose figures may wait on the device, a few hundred bytes each.
@@ -66,8 +67,9 @@ class Progress:
     """A run's position and results.
 
     `epoch` counts from 0 and is the one in progress; `step` counts optimizer steps of the whole run.
-    An epoch whose `step_in_epoch` is at its end is trained, but not yet validated. `skipped_in_a_row` counts the most
-    recent steps that left the weights unchanged.
+    An epoch whose `step_in_epoch` is at its end is trained, but not yet finished. `validated_at` is the step of the
+    last validation, `epochs_hooked` the number of epochs whose hook was called, `is_ended`: the hook of the run's end
+    was called. `skipped_in_a_row` counts the most recent steps that left the weights unchanged.
 
     Figures of steps stay on the device until `collect_pending`, which waits for them: only then are means and skips
     up to date.
@@ -79,15 +81,19 @@ class Progress:
     step_in_epoch: int = 0
     step: int = 0
     skipped_in_a_row: int = 0
-    best: float | None = None
-    best_epoch: int = 0
+    validated_at: int = 0
+    epochs_hooked: int = 0
+    is_ended: bool = False
+    record: BestRecord = field(default_factory=BestRecord)
     metrics: dict[str, float] = field(default_factory=dict)
     pending: list[StepResult] = field(default_factory=list)
+    # Where epochs end within `pending`.
+    epoch_ends: list[int] = field(default_factory=list)
 
     @property
-    def position(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, ...]:
         """The point of the run at which a checkpoint is taken."""
-        return self.epoch, self.step_in_epoch
+        return self.epoch, self.step_in_epoch, self.validated_at, self.epochs_hooked, int(self.is_ended)
 
     def add(self, result: StepResult) -> None:
         """Count one step."""
@@ -102,11 +108,17 @@ class Progress:
         if not self.pending:
             return
         figures = [torch.stack([getattr(one, name) for one in self.pending]).tolist() for name in _FIGURES]
-        self.pending.clear()
-        for loss, grad_norm, skipped in zip(*figures, strict=True):
+        ends = set(self.epoch_ends)
+        for number, (loss, grad_norm, skipped) in enumerate(zip(*figures, strict=True)):
+            if number in ends:
+                self.whole_epoch.reset()
             self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
             for meter in (self.window, self.whole_epoch):
                 meter.add(loss, grad_norm, is_skipped=bool(skipped))
+        if len(self.pending) in ends:
+            self.whole_epoch.reset()
+        self.pending.clear()
+        self.epoch_ends.clear()
 
     def check_skips(self, most: int) -> None:
         """Check that not too many steps in a row were skipped; call `collect_pending` first.
@@ -123,10 +135,13 @@ class Progress:
             )
 
     def finish_epoch(self) -> None:
-        """Advance to the next epoch."""
+        """Advance to the next epoch, without waiting for the figures of this one."""
         self.epoch += 1
         self.step_in_epoch = 0
-        self.whole_epoch.reset()
+        if self.pending:
+            self.epoch_ends.append(len(self.pending))
+        else:
+            self.whole_epoch.reset()
 
 
 _FIGURES = tuple(item.name for item in fields(StepResult))
@@ -145,8 +160,12 @@ def dump_progress(progress: Progress, group: ProcessGroup) -> dict[str, Any]:
         "step_in_epoch": progress.step_in_epoch,
         "step": progress.step,
         "skipped_in_a_row": progress.skipped_in_a_row,
-        "best": progress.best,
-        "best_epoch": progress.best_epoch,
+        "validated_at": progress.validated_at,
+        "epochs_hooked": progress.epochs_hooked,
+        "is_ended": progress.is_ended,
+        "best": progress.record.value,
+        "best_epoch": progress.record.epoch,
+        "record": asdict(progress.record),
         "metrics": dict(progress.metrics),
         "window": _dump_meter(progress.window, group),
         "whole_epoch": _dump_meter(progress.whole_epoch, group),
@@ -154,11 +173,35 @@ def dump_progress(progress: Progress, group: ProcessGroup) -> dict[str, Any]:
 
 
 def restore_progress(content: dict[str, Any]) -> Progress:
-    """Restore the progress from what `dump_progress` returned."""
-    plain = {key: value for key, value in content.items() if key not in ("window", "whole_epoch")}
+    """Restore the progress from what `dump_progress` returned, in this version or an earlier one."""
+    content = {**_read_older(content), **content} if "record" not in content else content
+    plain = {key: content[key] for key in _PLAIN}
     return Progress(
-        window=_restore_meter(content["window"]), whole_epoch=_restore_meter(content["whole_epoch"]), **plain
+        window=_restore_meter(content["window"]),
+        whole_epoch=_restore_meter(content["whole_epoch"]),
+        record=BestRecord(**content["record"]),
+        **plain,
     )
+
+
+_PLAIN = (
+    "epoch",
+    "step_in_epoch",
+    "step",
+    "skipped_in_a_row",
+    "validated_at",
+    "epochs_hooked",
+    "is_ended",
+    "metrics",
+)
+
+
+def _read_older(content: dict[str, Any]) -> dict[str, Any]:
+    """Complete a progress from before validations were counted: each epoch was validated, each best was saved."""
+    best, epoch, step = content["best"], content["best_epoch"], content["step"] - content["step_in_epoch"]
+    record = BestRecord(value=best, epoch=epoch, saved_value=best, saved_epoch=epoch, reference=best)
+    hooked = content["epoch"]
+    return {"validated_at": step, "epochs_hooked": hooked, "is_ended": False, "record": asdict(record)}
 
 
 def _dump_meter(meter: LossMeter, group: ProcessGroup) -> dict[str, Any]:

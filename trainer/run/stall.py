@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import TypeVar
@@ -80,16 +81,27 @@ class StallWatchdog:
             self._thread.join()
 
     def follow(self, steps: Iterable[T]) -> Iterator[T]:
-        """Yield the items; the time from one to the next is a step. Between two loops nothing is timed."""
+        """Yield the items; the time from one to the next is a step. Outside of loops and in pauses nothing is timed."""
         self._since = time.monotonic()
         try:
             for item in steps:
                 yield item
                 now = time.monotonic()
-                self._steps.append(now - self._since)
+                if self._since is not None:
+                    self._steps.append(now - self._since)
                 self._since = now
         finally:
             self._since = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time no step during the block: what it does may take as long as it needs, or follows steps of its own."""
+        is_within = self._since is not None
+        self._since = None
+        try:
+            yield
+        finally:
+            self._since = time.monotonic() if is_within else None
 
     def end_epoch(self) -> None:
         """Note that the first epoch has ended: from now on a step is compared to the median."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from trainer.base.config import ComputeSettings, OptimizerSettings, Settings
+from trainer.base.config import ComputeSettings, Settings
 from trainer.base.errors import BadRequestError
 from trainer.base.memory import MicroBatchFile
 from trainer.base.recipe import Workload, bind_loss
@@ -19,6 +19,7 @@ from trainer.step.compiling import Compiler
 from trainer.step.ema import AveragedModel, identity
 from trainer.step.gradient import GradientPass
 from trainer.step.learner import Learner
+from trainer.step.optimizers import check_optimizer, make_optimizer
 from trainer.step.precision import Precision, set_numerics
 from trainer.step.recompute import recompute_blocks
 from trainer.step.recovery import Recovery
@@ -41,13 +42,7 @@ def check_settings(settings: Settings, model: nn.Module, group: ProcessGroup) ->
     Raises:
         BadRequestError: they are not.
     """
-    half_types = {torch.bfloat16, torch.float16} & {parameter.dtype for parameter in model.parameters()}
-    if half_types and settings.optimizer.name == "sgd" and group.device.type == "cpu":
-        raise BadRequestError(
-            "optimizer.name=sgd does not train this model on a CPU",
-            why=f"torch's fused SGD doesn't update most {half_types.pop()} weights there (torch 2.13)",
-            fix="use --set optimizer.name=adamw, or single precision weights with --set compute.amp=bf16",
-        )
+    check_optimizer(settings.optimizer, model, group.device)
     if settings.compute.deterministic and settings.compute.benchmark:
         raise BadRequestError(
             "compute.deterministic and compute.benchmark exclude each other",
@@ -98,7 +93,7 @@ def make_learner(
     if sharding:
         _shard(sharding, through, averaged_through, workload, compute, say)
     precision = Precision(compute, group.device)
-    optimizer = make_optimizer(settings.optimizer, model)
+    optimizer = make_optimizer(settings.optimizer, model, workload)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     micro_batch_file = MicroBatchFile(restart_file, asked=settings.micro_batch, per_device=plan.per_device)
     local = sharding.local_tensors if sharding else identity
@@ -135,27 +130,6 @@ def make_learner(
         average=AveragedModel(copied, model, decay=settings.ema_decay, local=local) if copied else None,
         sharding=sharding,
         is_as_built=not (sharding or compute.compile or compute.gradient_checkpointing),
-    )
-
-
-def make_optimizer(settings: OptimizerSettings, model: nn.Module) -> torch.optim.Optimizer:
-    """Make the optimizer for all parameters; fused, so that the device can skip a step."""
-    if settings.name == "sgd":
-        optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            nesterov=settings.momentum > 0,
-            fused=True,
-        )
-        if settings.momentum:
-            # A first step that is skipped would leave uninitialised memory in the momentum buffers (torch 2.13).
-            for parameter in model.parameters():
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        return optimizer
-    return torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
 
 

@@ -15,6 +15,8 @@ class BatchPlan:
     world_size: int
     steps_per_epoch: int
     epochs: int
+    max_steps: int = 0
+    """The run ends after so many steps, even within an epoch; 0: after the epochs."""
 
     @property
     def accumulation(self) -> int:
@@ -24,10 +26,13 @@ class BatchPlan:
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run."""
-        return self.steps_per_epoch * self.epochs
+        steps = self.steps_per_epoch * self.epochs
+        return min(steps, self.max_steps) if self.max_steps else steps
 
 
-def plan_batch(*, batch_size: int, world_size: int, samples: int, epochs: int, micro_batch: int = 0) -> BatchPlan:
+def plan_batch(
+    *, batch_size: int, world_size: int, samples: int, epochs: int, micro_batch: int = 0, max_steps: int = 0
+) -> BatchPlan:
     """Split a global batch evenly over the processes; an epoch's incomplete last batch is dropped.
 
     Args:
@@ -36,6 +41,7 @@ def plan_batch(*, batch_size: int, world_size: int, samples: int, epochs: int, m
         samples: training samples.
         epochs: how often each is seen.
         micro_batch: samples that a process computes at once; 0 for its whole share.
+        max_steps: the most steps of the run; 0 for all of its epochs.
 
     Raises:
         BadRequestError: the batch or the micro-batch doesn't divide evenly, or there would be zero steps; the message
@@ -62,6 +68,7 @@ def plan_batch(*, batch_size: int, world_size: int, samples: int, epochs: int, m
         world_size=world_size,
         steps_per_epoch=samples // batch_size,
         epochs=epochs,
+        max_steps=max_steps,
     )
 
 

@@ -15,6 +15,7 @@ from trainer.checkpoints.weights import load_weights, unchanged
 from trainer.group.distributed import ProcessGroup
 from trainer.step.ema import AveragedModel
 from trainer.step.gradient import GradientPass, TotalWeight
+from trainer.step.optimizers import match_optimizer_state
 from trainer.step.precision import Precision
 from trainer.step.recovery import Recovery
 from trainer.step.rollback import StepRollback
@@ -101,8 +102,9 @@ class Learner:
         return self.average.model if self.average else self.model
 
     def call_evaluated(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return `function(evaluated, *arguments)`, which may use the model freely. Collective if it is sharded."""
-        result: T = self.evaluate_through(function, *arguments)
+        """Return `function(evaluated, *arguments)`, in the precision of training; collective if it is sharded."""
+        with self.precision.autocast():
+            result: T = self.evaluate_through(function, *arguments)
         return result
 
     def state(self) -> State:
@@ -126,11 +128,14 @@ class Learner:
         Raises:
             CheckpointMismatchError: the weights don't fit this model.
         """
-        sharding, moments = self.sharding, state["optimizer"]
+        sharding, moments = self.sharding, state["optimizer"]  # None: new ones
         fit = sharding.shard_like if sharding else unchanged
         load_weights(self.model, state["model"], fit=fit)
-        self.optimizer.load_state_dict(sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments)
-        _match_parameter_strides(self.optimizer)
+        if moments is not None:
+            moments = match_optimizer_state(moments, self.optimizer)
+            moments = sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments
+            self.optimizer.load_state_dict(moments)
+            _match_parameter_strides(self.optimizer)
         if self.average and state.get("average"):
             load_weights(self.average.model, state["average"], fit=fit)
         self.precision.load(state.get("scaler") or {})

@@ -41,8 +41,8 @@ class Precision:
         return self._scaler.state_dict()
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore the scaler's state."""
-        if self._scaler.is_enabled():
+        """Restore the scaler's state; an empty one, of a run without scaling, leaves the scale as it is."""
+        if self._scaler.is_enabled() and state:
             self._scaler.load_state_dict(state)
 
 

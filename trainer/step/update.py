@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
+from trainer.step.optimizers import can_skip_on_device
 from trainer.step.precision import Precision
 
 
@@ -51,8 +52,3 @@ class Update:
         else:
             grad_norm = get_total_norm([item.grad for item in self.parameters if item.grad is not None])
         return self.gather(grad_norm) if self.gather else grad_norm
-
-
-def can_skip_on_device(optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether an optimizer reads `found_inf`: torch's fused ones do."""
-    return all(group.get("fused") for group in optimizer.param_groups)

@@ -28,8 +28,8 @@ _MODULES = {"azure-core": "azure.core", "pyyaml": "yaml"}
 """Modules of packages that are named differently."""
 _OWN = ("orchestrator.cli.program", "orchestrator.app.launch.launching", "orchestrator.adapters.ssh.connector")
 """Importing these loads all of kedge's modules that every launch needs."""
-_PACKAGES = ("orchestrator", "trainer")
-_RESOURCES = (("templates", "boot"), ("infra", "jobs"), ("trainer", "__init__.py"))
+_PACKAGES = ("orchestrator", "trainer", "kedge_trainer")
+_RESOURCES = (("templates", "boot"), ("infra", "jobs"), ("trainer", "__init__.py"), ("kedge_trainer", "__main__.py"))
 
 # One after another, so that each broken one is named; one line each, because the last may crash the interpreter.
 _IMPORT = """import importlib, json, sys

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator.core.errors import KedgeError
 
+_PACKAGES = ("trainer", "kedge_trainer")
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -13,7 +14,8 @@ def resource(*parts: str, package: Path = _PACKAGE) -> Path:
     """Return the path of a file or folder that ships with kedge.
 
     A wheel carries `templates` and `infra` inside the package, under `_resources`. An editable install has no
-    such copy: there they are in the checkout, beside the package. The trainer is beside the package in both.
+    such copy: there they are in the checkout, beside the package. The trainer and its launcher are beside the package
+    in both.
 
     Args:
         parts: for example `"templates", "systemd"`, or `"trainer"`.
@@ -24,7 +26,7 @@ def resource(*parts: str, package: Path = _PACKAGE) -> Path:
     """
     beside = package.parent
     packed = package / "_resources"
-    base = packed if packed.is_dir() and parts[0] != "trainer" else beside
+    base = packed if packed.is_dir() and parts[0] not in _PACKAGES else beside
     path = base.joinpath(*parts)
     if not path.exists():
         raise KedgeError(

@@ -246,7 +246,10 @@ def test_the_jobs_own_variables_are_expanded_in_its_paths(read: Read, folder: Pa
         ("torchrun --nproc-per-node=2 \\\n  -m trainer digits", True),
         ("torchrun --module trainer digits", True),
         ("cd x && exec python -m trainer; echo done", True),
+        ("python -m kedge_trainer digits", True),
+        ("torchrun -m kedge_trainer digits", True),
         ("python -m trainer.digits", False),
+        ("python -m my_kedge_trainer", False),
         ("python -m trainers", False),
         ("python train.py", False),
         ("git commit -m trainer", False),
@@ -255,8 +258,8 @@ def test_the_jobs_own_variables_are_expanded_in_its_paths(read: Read, folder: Pa
     ],
 )
 def test_the_bundled_trainer_is_recognized_by_the_command(read: Read, folder: Path, run: str, bundled: bool) -> None:
-    """It runs as a module, and is sent unless the job's code has its own `trainer`."""
+    """It runs as a module; `-m trainer` is the code's own one if it has one, `-m kedge_trainer` never is."""
     text = f"workdir: .\nrun: |\n  {run.replace(chr(10), chr(10) + '  ')}\n"
     assert read(text).bundled_trainer is bundled
     (folder / "trainer").mkdir()
-    assert read(text).bundled_trainer is False
+    assert read(text).bundled_trainer is ("kedge_trainer" in run and bundled)

@@ -1,24 +1,42 @@
-"""Tells whether a job runs kedge's own trainer, which is then sent with the code."""
+"""Tells whether a job runs kedge's own trainer, and what is then sent with the code.
+
+It runs as `-m trainer`, or as `-m kedge_trainer`, which is ours even if the code has a `trainer` of its own.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from orchestrator.adapters.host.resources import resource
+
 _CONTINUED = re.compile(r"\\\r?\n")
 _RUNS_TRAINER = re.compile(
-    r"(?:python[\d.]*|torchrun)\b[^\n;&|#]*\s(?:-m|--module)[\s=]+trainer(?![\w.-])", re.IGNORECASE
+    r"(?:python[\d.]*|torchrun)\b[^\n;&|#]*\s(?:-m|--module)[\s=]+((?:kedge_)?trainer)(?![\w.-])", re.IGNORECASE
 )
+_LAUNCHER = "kedge_trainer"
 
 
 def runs_bundled_trainer(run: str, workdir: Path | None) -> bool:
-    """Tell whether a script runs `-m trainer` with python or torchrun, and the code has no trainer of its own.
+    """Tell whether a script runs the bundled trainer with python or torchrun.
 
     Args:
         run: the shell script.
+        workdir: the folder whose code is sent; if it has a `trainer`, `-m trainer` is that one.
+    """
+    names = {match[1].lower() for match in _RUNS_TRAINER.finditer(_CONTINUED.sub(" ", run))}
+    return _LAUNCHER in names or ("trainer" in names and not _has_trainer(workdir))
+
+
+def trainer_packages(workdir: Path | None) -> dict[str, Path]:
+    """Return the packages to send: path in the code -> folder here. The trainer hides none that the code has.
+
+    Args:
         workdir: the folder whose code is sent.
     """
-    if not _RUNS_TRAINER.search(_CONTINUED.sub(" ", run)):
-        return False
-    own = () if workdir is None else (workdir / "trainer", workdir / "trainer.py")
-    return not any(path.exists() for path in own)
+    place = f"{_LAUNCHER}/trainer" if _has_trainer(workdir) else "trainer"
+    return {_LAUNCHER: resource(_LAUNCHER), place: resource("trainer")}
+
+
+def _has_trainer(workdir: Path | None) -> bool:
+    return workdir is not None and any((workdir / name).exists() for name in ("trainer", "trainer.py"))

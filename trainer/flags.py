@@ -1,0 +1,146 @@
+"""The command line's arguments: one parser for each command. Imports nothing that is slow."""
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+from trainer.base.errors import BadRequestError
+from trainer.base.start_from import StartFrom
+
+EXAMPLES = """\
+examples:
+  python -m trainer recipes
+  python -m trainer digits
+  python -m trainer path/to/recipe.py --config my.toml --set epochs=3 --output-dir runs/a
+  python -m trainer digits --help
+  torchrun --nproc-per-node 2 -m trainer digits --set batch_size=128
+  python -m trainer digits --init weights.safetensors
+  python -m trainer find-lr digits
+  python -m trainer find-batch digits
+  python -m trainer remap OLD.pth NEW.safetensors
+
+The same command resumes from the newest checkpoint. SIGTERM or Ctrl-C saves a checkpoint and stops; a second
+Ctrl-C ends at once. Exit codes: 0 finished or stopped as asked, 1 failed, 2 bad request.
+"""
+RECIPE = "a name (see `recipes`), a file, or package.module:function"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadRequestError(
+            f"invalid command line: {message}",
+            why=" ".join(self.format_usage().split()),
+            fix="see python -m trainer --help",
+        )
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the training of a recipe. `--help` is an option like others: it may concern a recipe."""
+    parser = _Parser(
+        prog="python -m trainer",
+        description="Train a recipe, alone or under torchrun; stop and resume it without losing a step.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    parser.add_argument("recipe", nargs="?", help=f"what to train: {RECIPE}")
+    parser.add_argument("-h", "--help", action="store_true", help="show this, or with a recipe all of its settings")
+    parser.add_argument("--list", action="store_true", help="the same as `recipes`")
+    _add_settings(parser)
+    parser.add_argument(
+        "--checkpoint-dir",
+        type=Path,
+        help="checkpoints (default: $KEDGE_CHECKPOINT_DIR, else in the output folder)",
+    )
+    _add_start(parser)
+    return parser
+
+
+def build_recipes_parser() -> argparse.ArgumentParser:
+    """Describe `recipes`."""
+    parser = _Parser(
+        prog="python -m trainer recipes",
+        description="List the recipes that have a name: the trainer's own, and those of installed packages.",
+    )
+    parser.add_argument("--json", action="store_true", help="as a JSON list")
+    return parser
+
+
+def build_lr_parser() -> argparse.ArgumentParser:
+    """Describe `find-lr`."""
+    parser = _build_find_parser(
+        "find-lr", "Find a learning rate: steps with a growing rate until the loss diverges. Draws lr-finder.png."
+    )
+    parser.add_argument("--lowest", type=float, default=1e-6, help="the first rate (default: 1e-6)")
+    parser.add_argument("--highest", type=float, default=1.0, help="the last rate (default: 1)")
+    parser.add_argument("--steps", type=int, default=200, help="how many rates (default: 200)")
+    return parser
+
+
+def build_batch_parser() -> argparse.ArgumentParser:
+    """Describe `find-batch`."""
+    parser = _build_find_parser("find-batch", "Find the largest micro-batch that fits on this device.")
+    parser.add_argument("--most", type=int, default=4096, help="the largest size to try (default: 4096)")
+    return parser
+
+
+def build_remap_parser() -> argparse.ArgumentParser:
+    """Describe `remap`."""
+    parser = _Parser(
+        prog="python -m trainer remap",
+        description="Convert any trainer's checkpoint to safetensors under the model's own names. Runs no code in it.",
+    )
+    parser.add_argument(
+        "old",
+        type=Path,
+        help="a file of torch.save (weights, or a dict that holds them), safetensors, or a folder of shards",
+    )
+    parser.add_argument("new", type=Path, help="the file to write, NAME.safetensors")
+    parser.add_argument("--key", help="where the weights are in OLD, as KEY/KEY (default: the usual places)")
+    return parser
+
+
+def read_start(arguments: argparse.Namespace) -> StartFrom:
+    """Return what a new run starts from."""
+    return StartFrom(
+        init=arguments.init,
+        key=arguments.key,
+        strict=not arguments.loosely,
+        checkpoint=arguments.from_checkpoint,
+        epochs_done=arguments.epochs_done,
+    )
+
+
+def _build_find_parser(command: str, what: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=f"python -m trainer {command}", description=f"{what} No weights are saved.")
+    parser.add_argument("recipe", help=RECIPE)
+    _add_settings(parser)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting (repeatable)")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="take settings from a TOML file (repeatable); --set wins",
+    )
+    parser.add_argument("--output-dir", type=Path, help="results (default: $KEDGE_OUTPUT_DIR, else ./output)")
+
+
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what a new run starts from; a run that has a checkpoint goes on from that")
+    group.add_argument("--init", metavar="WEIGHTS", help="weights: a file, or hf:OWNER/NAME[/FILE][@REVISION]")
+    group.add_argument("--loosely", action="store_true", help="--init: load only the weights that fit")
+    group.add_argument(
+        "--from",
+        dest="from_checkpoint",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="go on from another run's checkpoint, with other settings; also from another trainer's",
+    )
+    group.add_argument("--epochs-done", type=int, metavar="N", help="--from another trainer's: how far that one was")
+    group.add_argument("--key", help="where the weights are in that file, as KEY/KEY (default: the usual places)")
