@@ -174,3 +174,27 @@ def test_run_that_fails_within_a_validation_ends_with_the_same_bits(call: int, t
     assert harness.read_status(tmp_path / "cut")["state"] == "failed"
     assert line.train(line.recipe(*settings, metrics=noisy), tmp_path / "cut") == 0
     harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+class Telling(nn.Module):
+    """A line whose values tell whether it was compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(1, 1)
+
+    def forward(self, x_B1: torch.Tensor) -> torch.Tensor:
+        values_B1: torch.Tensor = self.inner(x_B1)
+        return values_B1 + (100.0 if torch.compiler.is_compiling() else 0.0)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_validation_of_a_compiled_model_is_compiled(
+    decay: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model itself, or its moving average."""
+    # Without inductor, whose C++ compiler takes seconds.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    settings = ("epochs=1", f"ema_decay={decay}", "compute.compile=on", "optimizer.learning_rate=1e-6")
+    assert line.train(line.recipe(*settings, model=Telling()), tmp_path / "o") == 0
+    assert harness.read_rows(tmp_path / "o")[-1]["val_error"] > 90
