@@ -41,10 +41,17 @@ def validate(run: Run) -> dict[str, float] | None:
             if handle_requests(run):
                 return None
             _add_batch(run, batch, count, means, set_metrics)
-        parts = [means.average(run), _merge(run, set_metrics), _evaluate(run)]
+        try:
+            parts = [means.average(run), _merge(run, set_metrics), _evaluate(run)]
+        except _EvaluationStoppedError:
+            return None
     measured = _join(parts)
     # Processes that differ by a rounding would decide differently which weights are the best.
     return run.group.broadcast_from_main(lambda: {f"val_{name}": value for name, value in measured.items()})
+
+
+class _EvaluationStoppedError(BaseException):
+    """Leaves the recipe's own evaluation, through any `except Exception` of it."""
 
 
 @dataclass(slots=True)
@@ -114,7 +121,10 @@ def _merge(run: Run, set_metrics: Mapping[str, SetMetric]) -> dict[str, float]:
 
 
 def _evaluate(run: Run) -> dict[str, float]:
-    """Call the recipe's own evaluation, and average its results over the processes; collective."""
+    """Call the recipe's own evaluation, and average its results over the processes; collective.
+
+    Several processes handle no requests meanwhile: nobody knows that they take the same number of batches.
+    """
     evaluate = run.workload.evaluate
     if evaluate is None:
         return {}
@@ -122,6 +132,8 @@ def _evaluate(run: Run) -> dict[str, float]:
 
     def batches() -> Iterator[Batch]:
         for batch, count in run.stall_watchdog.follow(_shares(run)):
+            if run.group.size == 1 and handle_requests(run):
+                raise _EvaluationStoppedError
             counts.append(count)
             if count:
                 yield slice_batch(batch, 0, count)
