@@ -13,6 +13,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # public, but
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.base.config import ComputeSettings
 from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError, TrainerError
 from trainer.group.rendezvous import open_group_store
@@ -41,17 +42,22 @@ class ProcessGroup:
         """Whether this is the process that prints and writes files."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Wrap a model so that its gradients are averaged over the processes.
+    def wrap(self, through: nn.Module, settings: ComputeSettings) -> nn.Module:
+        """Wrap a module (`trainer.group.through.Through`) so that gradients are averaged over the processes.
 
         The forward pass has no collectives, so that one process may repeat it alone. Running statistics stay local
         until `broadcast_buffers` sends the main process's ones before each validation.
         """
         if self.size == 1:
-            return model
-        devices = [self.device] if self.device.type == "cuda" else None
-        options: dict[str, Any] = {_SYNC_BUFFERS: False}
-        return DistributedDataParallel(model, device_ids=devices, **options)
+            return through
+        options: dict[str, Any] = {
+            _SYNC_BUFFERS: False,
+            "device_ids": [self.device] if self.device.type == "cuda" else None,
+            "gradient_as_bucket_view": True,  # else every gradient is in memory twice
+            "static_graph": settings.static_graph,
+            "find_unused_parameters": settings.find_unused_parameters,
+        }
+        return DistributedDataParallel(through, **options)
 
     def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over the processes."""
@@ -132,7 +138,11 @@ ALONE = ProcessGroup(rank=0, size=1, device=torch.device("cpu"))
 def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
     """Join torchrun's process group for the duration of the block.
 
-    Tensors on a GPU use nccl (RCCL on ROCm), tensors in main memory use gloo.
+    Tensors on a GPU use nccl (RCCL on ROCm), tensors in main memory use gloo. After an error the group is left as it
+    is: NCCL's part of it would wait for collectives that the other processes no longer join. The process ends next.
+
+    A group of CPUs is never destroyed: while that joins gloo's thread it holds the GIL, which the thread may be waiting
+    for to release a tensor (torch 2.13, seen on a busy machine).
 
     Raises:
         BadRequestError: this machine has more processes than GPUs.
@@ -146,9 +156,8 @@ def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
     store = open_group_store(torchrun_store, rank=rank, size=size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-    try:
-        yield ProcessGroup(rank=rank, size=size, device=device, store=store)
-    finally:
+    yield ProcessGroup(rank=rank, size=size, device=device, store=store)
+    if device.type == "cuda":
         dist.destroy_process_group()
 
 
