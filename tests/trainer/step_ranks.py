@@ -66,6 +66,7 @@ CASES: dict[str, tuple[tuple[str, ...], Mapping[str, Any], float]] = {
     "static graph, accumulated": (("micro_batch=2", "compute.static_graph=on"), METHOD, 1e-5),
     "unused weight": (("compute.find_unused_parameters=on",), {**METHOD, "loss": loss_of_forward}, 1e-5),
     "sharded": (("compute.fully_shard=on",), METHOD, 1e-5),
+    "sharded, sgd": (("compute.fully_shard=on", "optimizer.name=sgd"), METHOD, 1e-5),
     "sharded, accumulated": (("compute.fully_shard=on", "micro_batch=2"), METHOD, 1e-5),
     "sharded, offloaded, recomputed": (
         ("compute.fully_shard=on", "compute.cpu_offload=on", "compute.gradient_checkpointing=on", "micro_batch=2"),
