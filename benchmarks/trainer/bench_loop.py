@@ -71,6 +71,7 @@ def fill(benchmark: Benchmark) -> None:
     loops = Loops()
     benchmark.measure(steps(loops.run, "wall", bar=1.15))
     benchmark.measure(steps(loops.recall_cpu, "CPU time", bar=None))
+    benchmark.measure(normalised_steps(loops))
     benchmark.measure(loaders())
     benchmark.measure(epochs())
     benchmark.measure(resumes())
@@ -79,6 +80,7 @@ def fill(benchmark: Benchmark) -> None:
         f"steps: 1,000 of a 64-128-128-10 MLP at batch {BATCH}, its loss, clipping and AdamW, one thread; the loader's",
         "work counts, samples are two indexed tensors; a run's median piece of 100 steps, the first left out",
         "CPU time: the same runs by the CPU time of all threads, which other work on the computer moves less",
+        "BatchNorm: the same with a batch normalisation after each of the two hidden layers",
         f"loader: an epoch of digits, shifted at random, batches of {BATCH}, by CPU time; bar 1 / 0.97",
         "epochs: 100 epochs of one batch each, read by two worker processes that have been started before",
         f"resume: twenty starts of an epoch of {BATCHES:,} batches, to the first batch",
@@ -101,6 +103,15 @@ def steps(run: Callable[..., float], what: str, *, bar: float | None) -> list[Co
             Contender(name=f"accelerate, {what}", run=lambda: run("accelerate", python=python), against=peer)
         )
     return contenders
+
+
+def normalised_steps(loops: Loops) -> list[Contender]:
+    """List loops over a network with batch normalisation, whose statistics a skipped step has to restore."""
+    peer = "bare loop, BatchNorm, wall"
+    return [
+        Contender(name=peer, run=lambda: loops.run("bare-normalised")),
+        Contender(name="kedge, BatchNorm, wall", run=lambda: loops.run("kedge-normalised"), against=peer, bar=1.10),
+    ]
 
 
 def loaders() -> list[Contender]:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer.learners import FEATURES, PlainNet, make_learner_of, seeded
 from trainer.base.contract import read_contract
@@ -54,6 +55,11 @@ def loss_of_forward(model: nn.Module, batch: Batch) -> torch.Tensor:
     return functional.cross_entropy(model(batch[0]), batch[1], ignore_index=PADDING)
 
 
+def loss_of_forward_and_all(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Use every weight: DDP would wait for one that isn't used."""
+    return loss_of_forward(model, batch) + loss_of_method(model, batch)
+
+
 def count_labels(batch: Batch) -> torch.Tensor:
     labels_B: torch.Tensor = batch[1]
     return (labels_B != PADDING).sum()
@@ -66,9 +72,16 @@ CASES: dict[str, tuple[tuple[str, ...], Mapping[str, Any], float]] = {
     "static graph, accumulated": (("micro_batch=2", "compute.static_graph=on"), METHOD, 1e-5),
     "unused weight": (("compute.find_unused_parameters=on",), {**METHOD, "loss": loss_of_forward}, 1e-5),
     "sharded": (("compute.fully_shard=on",), METHOD, 1e-5),
+    "sharded, sgd": (("compute.fully_shard=on", "optimizer.name=sgd"), METHOD, 1e-5),
     "sharded, accumulated": (("compute.fully_shard=on", "micro_batch=2"), METHOD, 1e-5),
     "sharded, offloaded, recomputed": (
         ("compute.fully_shard=on", "compute.cpu_offload=on", "compute.gradient_checkpointing=on", "micro_batch=2"),
+        METHOD,
+        1e-5,
+    ),
+    "compiled": (("compute.compile=on",), {**METHOD, "loss": loss_of_forward_and_all}, 1e-5),
+    "sharded, recomputed, compiled": (
+        ("compute.fully_shard=on", "compute.compile=on", "compute.gradient_checkpointing=on", "micro_batch=2"),
         METHOD,
         1e-5,
     ),
@@ -98,16 +111,56 @@ def train(settings: tuple[str, ...], changes: Mapping[str, Any], group: ProcessG
     return {**weights, "loss": loss, "logits": logits_BK.float()}
 
 
+def compile_without_kernels() -> list[Any]:
+    """Let the compiler compute its graphs as they are, because kernels take long; return the list of them."""
+    graphs: list[Any] = []
+
+    def run_eagerly(_inductor: object, graph: Any, _inputs: object) -> Any:
+        graphs.append(graph)
+        return graph
+
+    torch._TorchCompileInductorWrapper.__call__ = run_eagerly  # type: ignore[assignment, method-assign]  # torch has no setting
+    return graphs
+
+
 def compare_steps() -> None:
+    graphs = compile_without_kernels()
     with process_group(read_contract(os.environ)) as group:
         for name, (settings, changes, tolerance) in CASES.items():
             alone = tuple(one for one in settings if not one.startswith("compute.") or "amp" in one)
             expected = train(tuple(one for one in alone if "micro_batch" not in one), changes, ALONE)
+            graphs.clear()
             found = train(settings, changes, group)
+            assert bool(graphs) == ("compiled" in name), name
             for key, value in expected.items():
                 torch.testing.assert_close(found[key], value, rtol=tolerance, atol=tolerance, msg=f"{name}: {key}")
             if group.is_main:
                 print(f"agrees: {name}", flush=True)
+        counts = [count_reduce_scatters(size, group) for size in (4, 2, 1)]
+        if group.is_main:
+            print(f"reduce-scatters with 1, 2 and 4 micro-batches: {counts}", flush=True)
+
+
+class Named(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Notes the operations that torch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # the same
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def count_reduce_scatters(micro_batch: int, group: ProcessGroup) -> int:
+    """Count the collectives by which a sharded step averages gradients."""
+    settings = ["compute.fully_shard=on", f"micro_batch={micro_batch}"]
+    learner = make_learner_of(settings, model=seeded(Net), changes=METHOD, group=group)
+    mine = slice_batch(make_batch(), group.rank * 4, group.rank * 4 + 4)
+    with Named() as operations:
+        learner.step(mine, rate=0.01, moment=Moment(step=0))
+    return sum("reduce_scatter" in name for name in operations.names)
 
 
 def fail() -> None:

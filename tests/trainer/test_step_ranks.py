@@ -11,12 +11,17 @@ SCRIPT = str(Path(step_ranks.__file__))
 
 @pytest.mark.slow
 def test_two_ranks_learn_what_one_process_learns() -> None:
-    """Uneven labels, a loss that calls a method of the model; DDP and FSDP with what can be set about them."""
+    """Uneven labels, a loss that calls a method of the model; DDP and FSDP with what can be set about them.
+
+    Some are compiled, recomputed or offloaded. A sharded step averages gradients once, whatever its micro-batches.
+    """
     ended = harness.run_script(SCRIPT, "steps", processes=2)
     assert ended.code == 0, ended.err
     assert [line for line in ended.out.splitlines() if line.startswith("agrees")] == [
         f"agrees: {name}" for name in step_ranks.CASES
     ]
+    # One for the block, one for the rest.
+    assert "reduce-scatters with 1, 2 and 4 micro-batches: [2, 2, 2]" in ended.out
 
 
 @pytest.mark.slow

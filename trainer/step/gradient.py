@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from trainer.base.recipe import Moment
 from trainer.base.sources import Batch
 from trainer.data.batch import count_samples, split_batch
 from trainer.group.distributed import ProcessGroup
+from trainer.group.through import Through
 from trainer.step.precision import Precision
 
 Loss = Callable[[nn.Module, Batch, Moment], torch.Tensor]
@@ -41,6 +42,11 @@ class GradientPass:
     must_reduce_first: bool = False
     has_collectives: bool = False
     is_reducing: bool = False
+    call: Callable[..., torch.Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_alone = isinstance(self.through, Through) and not self.is_sharded
+        self.call = self.through.forward if is_alone else self.through  # without hooks a module's call is not needed
 
     def sum_weights(self, batch: Batch) -> TotalWeight:
         """Sum the batch's weight over the processes; None if the recipe has no weights. Collective."""
@@ -75,7 +81,7 @@ class GradientPass:
         reduces = reduces or self.must_reduce_first
         with self._reduction(reduces=reduces):
             with self.precision.autocast():
-                loss: torch.Tensor = self.through(self.loss, part, moment)
+                loss: torch.Tensor = self.call(self.loss, part, moment)
             if isinstance(self.through, DistributedDataParallel):
                 self.is_reducing |= reduces  # the gradients' hooks are armed now
             if self.weight is not None and total_weight is not None:
