@@ -41,7 +41,7 @@ def find_beginning(
     """
     _check_flags(start)
     if start.checkpoint is None:
-        return Beginning(weights=find_initial_weights(start, target.model, group, contract.hub))
+        return Beginning(weights=find_initial_weights(start, target, group, contract.hub))
     path = _find_checkpoint(start.checkpoint, group)
     if path.resolve().parent == contract.checkpoint_dir.resolve():
         raise BadRequestError(

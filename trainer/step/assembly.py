@@ -106,7 +106,9 @@ def make_learner(
 
 
 def _place(model: nn.Module, compute: ComputeSettings, group: ProcessGroup) -> nn.Module:
-    model = model.to(group.device)
+    # A model of fake tensors (trainer.find.forecast) is there already, and can't be moved.
+    if any(tensor.device != group.device for tensor in (*model.parameters(), *model.buffers())):
+        model = model.to(group.device)
     if not compute.channels_last:
         return model
     for parameter in model.parameters():
