@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 
 from trainer.base.signals import StopFlag
 
@@ -13,7 +14,12 @@ def start() -> None:
     from trainer.base.hard_exit import hard_exit  # noqa: PLC0415
     from trainer.cli import main  # noqa: PLC0415
 
-    exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
+    try:
+        exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
+    except Exception:  # noqa: BLE001 - whatever it is ends the process
+        # Printed as Python would. Its own shutdown would wait for a process group that other processes may still use.
+        traceback.print_exc()
+        exit_code = 1
     stop.ignore_further()
     hard_exit(exit_code)
 

@@ -71,14 +71,18 @@ def fill(benchmark: Benchmark) -> None:
     loops = Loops()
     benchmark.measure(steps(loops.run, "wall", bar=1.15))
     benchmark.measure(steps(loops.recall_cpu, "CPU time", bar=None))
+    benchmark.measure(normalised_steps(loops))
     benchmark.measure(loaders())
+    benchmark.measure(epochs())
     benchmark.measure(resumes())
     benchmark.measure(accumulations(loops))
     benchmark.notes += [
         f"steps: 1,000 of a 64-128-128-10 MLP at batch {BATCH}, its loss, clipping and AdamW, one thread; the loader's",
         "work counts, samples are two indexed tensors; a run's median piece of 100 steps, the first left out",
         "CPU time: the same runs by the CPU time of all threads, which other work on the computer moves less",
+        "BatchNorm: the same with a batch normalisation after each of the two hidden layers",
         f"loader: an epoch of digits, shifted at random, batches of {BATCH}, by CPU time; bar 1 / 0.97",
+        "epochs: 100 epochs of one batch each, read by two worker processes that have been started before",
         f"resume: twenty starts of an epoch of {BATCHES:,} batches, to the first batch",
         "two ranks: gloo on this machine, 3.9 M parameters, 4 micro-batches of 8 a rank, 1,000 micro-batches; gaining",
         "0.9 of what no_sync gains is a time of 1 / 0.9",
@@ -101,12 +105,44 @@ def steps(run: Callable[..., float], what: str, *, bar: float | None) -> list[Co
     return contenders
 
 
+def normalised_steps(loops: Loops) -> list[Contender]:
+    """List loops over a network with batch normalisation, whose statistics a skipped step has to restore."""
+    peer = "bare loop, BatchNorm, wall"
+    return [
+        Contender(name=peer, run=lambda: loops.run("bare-normalised")),
+        Contender(name="kedge, BatchNorm, wall", run=lambda: loops.run("kedge-normalised"), against=peer, bar=1.10),
+    ]
+
+
 def loaders() -> list[Contender]:
     """List loaders of the same samples."""
     digits, peer = Shifted(), "plain DataLoader"
     return [
         Contender(name=peer, run=lambda: _exhaust(iter(DataLoader(digits, batch_size=BATCH, shuffle=True)))),
         Contender(name="kedge: keyed samples", run=lambda: _exhaust(_batches(digits, 0)), against=peer, bar=1 / 0.97),
+    ]
+
+
+def epochs() -> list[Contender]:
+    """List loaders whose workers outlive an epoch."""
+    points, peer = Points(BATCH), "DataLoader, 2 workers, 100 epochs"
+    plain = DataLoader(points, batch_size=BATCH, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = BatchLoader(points, seed=0, device=torch.device("cpu"), workers=2)
+
+    def read(start: Callable[[int], Iterator[object]]) -> float:
+        list(start(0))
+        begin = time.perf_counter()
+        for epoch in range(1, 101):
+            list(start(epoch))
+        return time.perf_counter() - begin
+
+    return [
+        Contender(name=peer, run=lambda: read(lambda _: iter(plain))),
+        Contender(
+            name="kedge, 2 workers, 100 epochs",
+            run=lambda: read(lambda epoch: loader.batches(epoch=epoch, batch_size=BATCH)),
+            against=peer,
+        ),
     ]
 
 

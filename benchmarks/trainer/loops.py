@@ -8,6 +8,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -71,9 +72,24 @@ def make_model(width: int) -> nn.Module:
     )
 
 
+def make_normalised_model(width: int) -> nn.Module:
+    """The same with batch normalisation: running statistics that a skipped step has to restore."""
+    torch.manual_seed(0)
+    hidden = (nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU())
+    return nn.Sequential(nn.Linear(64, width), nn.BatchNorm1d(width), nn.ReLU(), *hidden, nn.Linear(width, 10))
+
+
 def bare(laps: Laps) -> None:
     """What a plain script does: the same loss, clipping and optimizer, and nothing else."""
-    model = make_model(WIDTH)
+    _train_bare(laps, make_model(WIDTH))
+
+
+def bare_normalised(laps: Laps) -> None:
+    """The same with batch normalisation."""
+    _train_bare(laps, make_normalised_model(WIDTH))
+
+
+def _train_bare(laps: Laps, model: nn.Module) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
     for batch in _loader():
         loss = laps.loss(model, batch)
@@ -105,6 +121,11 @@ def kedge(laps: Laps) -> None:
     _train(laps, WIDTH, batch_size=BATCH, steps=STEPS, micro_batch=0)
 
 
+def kedge_normalised(laps: Laps) -> None:
+    """The same with batch normalisation."""
+    _train(laps, WIDTH, batch_size=BATCH, steps=STEPS, micro_batch=0, make=make_normalised_model)
+
+
 def ddp_every_micro_batch(laps: Laps) -> None:
     """Bare DDP that averages gradients after each micro-batch."""
     _ddp(laps, lambda _model, _is_last: contextlib.nullcontext())
@@ -120,7 +141,15 @@ def kedge_accumulating(laps: Laps) -> None:
     _train(laps, BIG_WIDTH, batch_size=RANKS * ACCUMULATION * MICRO_BATCH, steps=BIG_STEPS, micro_batch=MICRO_BATCH)
 
 
-def _train(laps: Laps, width: int, *, batch_size: int, steps: int, micro_batch: int) -> None:
+def _train(
+    laps: Laps,
+    width: int,
+    *,
+    batch_size: int,
+    steps: int,
+    micro_batch: int,
+    make: Callable[[int], nn.Module] = make_model,
+) -> None:
     from trainer.base.config import Settings
     from trainer.base.contract import read_contract
     from trainer.base.recipe import Recipe, Workload
@@ -129,7 +158,7 @@ def _train(laps: Laps, width: int, *, batch_size: int, steps: int, micro_batch: 
 
     def build(_: Settings) -> Workload:
         return Workload(
-            model=make_model(width),
+            model=make(width),
             train_data=Points(batch_size * steps),
             validation_data=Points(batch_size),
             loss=laps.loss,
@@ -171,8 +200,10 @@ def _more(width: int) -> list[nn.Module]:
 
 KINDS = {
     "bare": bare,
+    "bare-normalised": bare_normalised,
     "accelerate": accelerate,
     "kedge": kedge,
+    "kedge-normalised": kedge_normalised,
     "ddp-every-micro-batch": ddp_every_micro_batch,
     "ddp-no-sync": ddp_no_sync,
     "kedge-accumulating": kedge_accumulating,

@@ -1,7 +1,9 @@
 """A small learner without a run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from trainer.base.overrides import apply_overrides
 from trainer.base.recipe import Moment, Workload
 from trainer.base.sources import Batch
 from trainer.data.sources import ArraySource
-from trainer.group.distributed import ProcessGroup
+from trainer.group.distributed import ALONE, ProcessGroup
 from trainer.step.assembly import make_learner
 from trainer.step.batch import plan_batch
 from trainer.step.learner import Learner
@@ -43,9 +45,10 @@ def mean_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 def make_learner_of(
     assignments: Sequence[str] = (), *, model: nn.Module | None = None, folder: Path = Path("nowhere"),
-    said: list[str] | None = None,
+    said: list[str] | None = None, changes: Mapping[str, Any] | None = None,
+    group: ProcessGroup = ALONE,
 ) -> Learner:  # fmt: skip
-    """Make a learner on the CPU, alone, for a batch of 8."""
+    """Make a learner on the CPU for a batch of 8; `changes` are fields of its workload."""
     torch.manual_seed(0)
     settings = apply_overrides(Settings(batch_size=8), assignments)
     net = model or SmallNet()
@@ -58,9 +61,9 @@ def make_learner_of(
         metrics=lambda *_: {},
         blocks=[part for name, part in net.named_children() if name == "block"],
     )
-    group = ProcessGroup(rank=0, size=1, device=torch.device("cpu"))
+    workload = replace(workload, **(changes or {}))
     plan = plan_batch(
-        batch_size=settings.batch_size, world_size=1, samples=64, epochs=1, micro_batch=settings.micro_batch
+        batch_size=settings.batch_size, world_size=group.size, samples=64, epochs=1, micro_batch=settings.micro_batch
     )
     say = (said if said is not None else []).append
     return make_learner(settings, workload, group, plan, restart_file=folder / "micro-batch.json", say=say)

@@ -101,7 +101,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
 def test_micro_batch_for_the_next_start_is_used_only_with_the_same_setting(tmp_path: Path) -> None:
     """A process that couldn't continue wrote 2; if the user sets another micro_batch, that doesn't count."""
     learner = make_learner_of(folder=tmp_path)
-    learner.micro_batch_file.write(2)
+    learner.recovery.micro_batch_file.write(2)
     said: list[str] = []
     assert make_learner_of(folder=tmp_path, said=said).micro_batch == 2
     assert said == ["micro-batch 2 instead of 8: an earlier start ran out of memory"]

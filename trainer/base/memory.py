@@ -7,15 +7,42 @@ import torch
 
 from trainer.base.files import write_atomically
 
+# What a RuntimeError says if memory ran out elsewhere than in torch's own device allocator. Of these, NCCL's and the
+# driver's come as torch.distributed.DistBackendError and torch.AcceleratorError, both RuntimeErrors.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",  # the CPU's allocator
+    "could not create a memory object",  # oneDNN
+    "std::bad_alloc",
+    "CUDA out of memory",
+    "HIP out of memory",
+    "CUDA error: out of memory",  # the driver: pinned memory, a kernel's local memory, another library's allocation
+    "HIP error: out of memory",
+    "CUDA driver error: out of memory",  # expandable segments
+    "HIP driver error: out of memory",
+    "hipErrorOutOfMemory",
+    "cudaErrorMemoryAllocation",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUFFT_ALLOC_FAILED",
+    "HIPBLAS_STATUS_ALLOC_FAILED",
+    "rocblas_status_memory_error",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    # cuDNN's search tries one algorithm after another, and torch swallows that each ran out of memory.
+    "Unable to find a valid cuDNN algorithm to run convolution",
+    "was unable to find an engine to execute this computation",
+    "miopenStatusAllocFailed",
+    "Failed to allocate memory for workspace",  # MIOpen
+    "failure 2 'out of memory'",  # NCCL: Cuda failure, HIP failure
+    "failure 'out of memory'",  # the same of an older NCCL
+)
+
 
 def is_out_of_memory(err: BaseException) -> bool:
     """Tell whether an error means that the device or the machine has no memory left."""
-    # The CPU's allocator raises a plain RuntimeError ("DefaultCPUAllocator: can't allocate memory"), and so does
-    # oneDNN with another text.
-    texts = ("can't allocate memory", "could not create a memory object", "std::bad_alloc")
     if isinstance(err, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(err, RuntimeError) and any(text in str(err) for text in texts)
+    return isinstance(err, RuntimeError) and any(text in str(err) for text in _OUT_OF_MEMORY)
 
 
 RESTART_FILE = "micro-batch.json"

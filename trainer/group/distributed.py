@@ -13,6 +13,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # public, but
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.base.config import ComputeSettings
 from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError, TrainerError
 from trainer.group.rendezvous import open_group_store
@@ -34,24 +35,34 @@ class ProcessGroup:
     size: int
     device: torch.device
     store: Store | None = None
-    """The key-value store of the rendezvous, for messages outside of collectives; None in a group of one."""
+    """The key-value store of the rendezvous, for messages outside of collectives; None if torch has no such group."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether torch.distributed has this group; of one process only if the caller has opened it."""
+        return self.size > 1 or self.store is not None
 
     @property
     def is_main(self) -> bool:
         """Whether this is the process that prints and writes files."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Wrap a model so that its gradients are averaged over the processes.
+    def wrap(self, through: nn.Module, settings: ComputeSettings) -> nn.Module:
+        """Wrap a module (`trainer.group.through.Through`) so that gradients are averaged over the processes.
 
         The forward pass has no collectives, so that one process may repeat it alone. Running statistics stay local
         until `broadcast_buffers` sends the main process's ones before each validation.
         """
         if self.size == 1:
-            return model
-        devices = [self.device] if self.device.type == "cuda" else None
-        options: dict[str, Any] = {_SYNC_BUFFERS: False}
-        return DistributedDataParallel(model, device_ids=devices, **options)
+            return through
+        options: dict[str, Any] = {
+            _SYNC_BUFFERS: False,
+            "device_ids": [self.device] if self.device.type == "cuda" else None,
+            "gradient_as_bucket_view": True,  # else every gradient is in memory twice
+            "static_graph": settings.static_graph,
+            "find_unused_parameters": settings.find_unused_parameters,
+        }
+        return DistributedDataParallel(through, **options)
 
     def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over the processes."""
@@ -132,7 +143,11 @@ ALONE = ProcessGroup(rank=0, size=1, device=torch.device("cpu"))
 def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
     """Join torchrun's process group for the duration of the block.
 
-    Tensors on a GPU use nccl (RCCL on ROCm), tensors in main memory use gloo.
+    Tensors on a GPU use nccl (RCCL on ROCm), tensors in main memory use gloo. After an error the group is left as it
+    is: NCCL's part of it would wait for collectives that the other processes no longer join. The process ends next.
+
+    A group of CPUs is never destroyed: while that joins gloo's thread it holds the GIL, which the thread may be waiting
+    for to release a tensor (torch 2.13, seen on a busy machine).
 
     Raises:
         BadRequestError: this machine has more processes than GPUs.
@@ -140,15 +155,16 @@ def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
     device = choose_device(contract)
     rank, size = contract.rank, contract.world_size
     if size == 1:
-        yield ProcessGroup(rank=0, size=1, device=device)
+        # A group of one that the caller has opened can shard a model and synchronise like a larger one.
+        store = dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
+        yield ProcessGroup(rank=0, size=1, device=device, store=store)
         return
     torchrun_store, _, _ = next(rendezvous("env://"))
     store = open_group_store(torchrun_store, rank=rank, size=size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-    try:
-        yield ProcessGroup(rank=rank, size=size, device=device, store=store)
-    finally:
+    yield ProcessGroup(rank=rank, size=size, device=device, store=store)
+    if device.type == "cuda":
         dist.destroy_process_group()
 
 

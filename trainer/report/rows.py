@@ -1,10 +1,12 @@
 """Measures the performance figures of a train row in metrics.jsonl: throughput, data wait, memory, MFU."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from trainer.base.config import TrackSettings
+from trainer.base.errors import first_line
 from trainer.base.recipe import Workload
 from trainer.report.flops import training_flops_per_sample, utilisation
 from trainer.report.hardware import device_name, find_peak_tflops, peak_memory_gib
@@ -40,22 +42,32 @@ class Meter:
 
 
 def make_meter(
-    workload: Workload, settings: TrackSettings, device: torch.device, *, batch_size: int, devices: int
+    workload: Workload,
+    settings: TrackSettings,
+    device: torch.device,
+    *,
+    batch_size: int,
+    devices: int,
+    say: Callable[[str], None],
 ) -> Meter:
-    """Make a run's meter; it counts operations only if the device's peak is known."""
+    """Make a run's meter, before the learner changes the model; it counts operations only if the peak is known."""
     peak = settings.peak_tflops or find_peak_tflops(device_name(device)) or 0.0
     return Meter(
         device=device,
         devices=devices,
         batch_size=batch_size,
-        flops_per_sample=_flops_per_sample(workload) if peak else None,
+        flops_per_sample=_flops_per_sample(workload, say) if peak else None,
         peak_tflops=peak,
     )
 
 
-def _flops_per_sample(workload: Workload) -> float | None:
+def _flops_per_sample(workload: Workload, say: Callable[[str], None]) -> float | None:
     if workload.flops_per_sample is not None:
         return workload.flops_per_sample
     if workload.export_inputs is None:
         return None
-    return training_flops_per_sample(workload.model, workload.export_inputs)
+    try:
+        return training_flops_per_sample(workload.model, workload.export_inputs)
+    except Exception as err:  # noqa: BLE001 - a model may do anything, and a figure is no reason to end a run
+        say(f"no MFU, because the model's operations can't be counted: {first_line(err)}")
+        return None

@@ -12,6 +12,7 @@ from trainer.base.signals import StopFlag
 from trainer.report.console import render_metric
 from trainer.run.outputs import SelectedWeights, write_outputs
 from trainer.run.run import Run
+from trainer.step.precision import explain_nondeterminism
 
 logger = logging.getLogger(__name__)
 _OUTPUTS_KEY = "outputs are written"
@@ -97,7 +98,7 @@ def record_failure(run: Run, failure: BaseException) -> None:
 def explain(err: Exception, run: Run) -> Exception:
     """Turn an error with a known cause into a TrainerError; return any other one unchanged."""
     if isinstance(err, TrainerError) or not is_out_of_memory(err):
-        return err
+        return explain_nondeterminism(err) or err
     return DeviceMemoryError(
         f"out of memory on {run.group.device} at step {run.progress.step}",
         why=first_line(err),

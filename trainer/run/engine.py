@@ -118,6 +118,9 @@ def _assemble(
     if changes := render_changes(settings, recipe.defaults or settings):
         console.say(f"settings: {changes}")
     _announce_rates(settings, plan, console)
+    meter = make_meter(
+        workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size, say=console.say
+    )
     learner = make_learner(
         settings, workload, group, plan, restart_file=contract.checkpoint_dir / RESTART_FILE, say=console.say
     )
@@ -150,7 +153,7 @@ def _assemble(
             metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
             samples=SampleFolder(contract.output_dir / SAMPLES, settings.samples),
             lap=Lap(lambda: _settle(group.device)),
-            meter=make_meter(workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size),
+            meter=meter,
         ),
         control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
         stall_watchdog=StallWatchdog(settings.stall),

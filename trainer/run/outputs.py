@@ -139,7 +139,7 @@ def _export(
 
 def _load_selected(run: Run, selected: SelectedWeights) -> nn.Module:
     """Return the whole model with the selected weights."""
-    model = run.spec.rebuild() if run.learner.sharding else run.model
+    model = run.model if run.learner.is_as_built else run.spec.rebuild()
     load_weights(model, selected.weights, names=run.learner.saved_names if run.workload.trainable_only else None)
     return model
 

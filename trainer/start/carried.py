@@ -21,10 +21,14 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The new run: its settings as in a fingerprint, its model, batches, training samples and processes."""
+    """The new run: its settings as in a fingerprint, its model, batches, training samples and processes.
+
+    `names` are those of the model's weights that a checkpoint has: all, or only those that are trained.
+    """
 
     fingerprint: Mapping[str, Any]
     model: nn.Module
+    names: tuple[str, ...]
     plan: BatchPlan
     samples: int
     processes: int
@@ -56,7 +60,7 @@ def carry_over(state: State, path: Path, target: Target) -> Carried:
         CheckpointMismatchError: its model's tensors are others.
         BadRequestError: all epochs of the new run are done in it.
     """
-    check_tensors(state["model"], target.model)
+    check_tensors(state["model"], target)
     old, progress = state["fingerprint"], state["progress"]
     batch_size = int(old.get("batch_size", target.plan.batch_size))
     position = convert_position(
@@ -68,6 +72,7 @@ def carry_over(state: State, path: Path, target: Target) -> Carried:
     )
     check_epochs_left(position, target.plan)
     same_random = _has_same_random_states(state, target)
+    is_same_optimizer = old.get("optimizer.name") == target.fingerprint.get("optimizer.name")
     report = [
         f"goes on from {path.name}: {describe_position(position, target.plan)}",
         f"kept: {', '.join(_list_kept(state, target, same_random=same_random))}",
@@ -80,6 +85,7 @@ def carry_over(state: State, path: Path, target: Target) -> Carried:
             **state,
             "progress": make_progress(position, target.plan, means=progress if position.step_in_epoch else None),
             "average": choose_average(state, target),
+            "optimizer": state["optimizer"] if is_same_optimizer else None,
             "rng": state["rng"] if same_random else [],
             "started_from": path.name,
         },
@@ -88,13 +94,14 @@ def carry_over(state: State, path: Path, target: Target) -> Carried:
     )
 
 
-def check_tensors(weights: Mapping[str, Any], model: nn.Module) -> None:
-    """Check that weights are those of this model, by name and shape.
+def check_tensors(weights: Mapping[str, Any], target: Target) -> None:
+    """Check that weights are those of the run's model, by name and shape.
 
     Raises:
         CheckpointMismatchError: they aren't; the message names the first few.
     """
-    wanted = model.state_dict()
+    state = target.model.state_dict()
+    wanted = {name: state[name] for name in target.names}
     matched = match_weights(weights, wanted)
     wrong = [
         f"{name} is {_shape(matched[name])} and must be {tuple(tensor.shape)}"

@@ -35,12 +35,19 @@ class Fit:
         return "; ".join(_list(what, names) for what, names in groups if names)
 
 
-def fit_weights(weights: Weights, wanted: Weights) -> Fit:
-    """Fit weights to a model's tensors, whatever wrappers they were saved under."""
+def fit_weights(weights: Weights, wanted: Weights, *, needed: Iterable[str] | None = None) -> Fit:
+    """Fit weights to a model's tensors, whatever wrappers they were saved under.
+
+    Args:
+        weights: from a file.
+        wanted: the model's tensors.
+        needed: the names of those that may not be missing; None: all.
+    """
+    required = set(wanted if needed is None else needed)
     match = match_loosely(weights, {name: tuple(tensor.shape) for name, tensor in wanted.items()})
     return Fit(
         fitting=match.weights,
-        missing=match.missing,
+        missing=tuple(name for name in match.missing if name in required),
         left_over=match.left_over,
         misshapen=tuple(
             f"{name} {_show(shape)} instead of {_show(wanted[name].shape)}" for name, shape in match.misshaped.items()

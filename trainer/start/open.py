@@ -41,7 +41,7 @@ def find_beginning(
     """
     _check_flags(start)
     if start.checkpoint is None:
-        return Beginning(weights=find_initial_weights(start, target.model, group, contract.hub))
+        return Beginning(weights=find_initial_weights(start, target, group, contract.hub))
     path = _find_checkpoint(start.checkpoint, group)
     if path.resolve().parent == contract.checkpoint_dir.resolve():
         raise BadRequestError(
@@ -126,7 +126,7 @@ def _list_steps(path: Path) -> list[str]:
     if not path.is_dir() or is_whole(path):
         return []
     found = [item for folder in (path, path / "checkpoints") if folder.is_dir() for item in folder.iterdir()]
-    return [str(item.relative_to(path)) for item in found if _STEP.fullmatch(item.name)]
+    return [str(item.relative_to(path)) for item in found if _STEP.fullmatch(item.name) and is_whole(item)]
 
 
 def _step_of(name: str) -> tuple[int, str]:

@@ -1,7 +1,7 @@
 """Builds a learner from settings: applies every feature of a step in the one order that works."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,17 @@ from trainer.base.errors import BadRequestError
 from trainer.base.memory import MicroBatchFile
 from trainer.base.recipe import Workload, bind_loss
 from trainer.group.distributed import ProcessGroup
+from trainer.group.through import Through
 from trainer.step.batch import BatchPlan
+from trainer.step.compiling import Compiler
 from trainer.step.ema import AveragedModel, identity
+from trainer.step.gradient import GradientPass
 from trainer.step.learner import Learner
 from trainer.step.optimizers import check_optimizer, make_optimizer
-from trainer.step.precision import Precision, allow_tf32
+from trainer.step.precision import Precision, set_numerics
 from trainer.step.recompute import recompute_blocks
+from trainer.step.recovery import Recovery
+from trainer.step.update import Update
 
 if TYPE_CHECKING:
     from trainer.step.sharding import Sharding
@@ -28,7 +33,7 @@ Say = Callable[[str], None]
 
 def is_sharded(compute: ComputeSettings, group: ProcessGroup) -> bool:
     """Whether the model is sharded over the processes."""
-    return compute.fully_shard and group.size > 1
+    return compute.fully_shard and group.is_open
 
 
 def check_settings(settings: Settings, model: nn.Module, group: ProcessGroup) -> None:
@@ -38,6 +43,12 @@ def check_settings(settings: Settings, model: nn.Module, group: ProcessGroup) ->
         BadRequestError: they are not.
     """
     check_optimizer(settings.optimizer, model, group.device)
+    if settings.compute.deterministic and settings.compute.benchmark:
+        raise BadRequestError(
+            "compute.deterministic and compute.benchmark exclude each other",
+            why="the fastest algorithm is another one at each start, and its rounding is its own",
+            fix="leave one of them off",
+        )
     if is_sharded(settings.compute, group):
         _check_sharding(settings.compute, model)
 
@@ -72,35 +83,53 @@ def make_learner(
         say: prints a line.
     """
     compute = settings.compute
-    if compute.tf32:
-        allow_tf32()
+    set_numerics(compute)
     sharding = _open_sharding(group) if is_sharded(compute, group) else None
     model = workload.model if sharding else _place(workload.model, compute, group)
     model, has_collectives = _synchronise_batchnorm(model, compute, group, say)
-    # Copied before the blocks are patched to recompute: the copy would recompute the original's blocks.
     copied = copy.deepcopy(model).requires_grad_(requires_grad=False) if settings.ema_decay else None
-    if compute.gradient_checkpointing:
-        _recompute(workload, say)
+    compiler = _change_in_place(model, copied, workload, compute, say, is_sharded=sharding is not None)
+    through, averaged_through = Through(model), Through(copied) if copied else None
     if sharding:
-        _shard(sharding, model, copied, workload, compute, say)
-    local = sharding.local_tensors if sharding else identity
+        _shard(sharding, through, averaged_through, workload, compute, say)
+    precision = Precision(compute, group.device)
+    optimizer = make_optimizer(settings.optimizer, model, workload)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     micro_batch_file = MicroBatchFile(restart_file, asked=settings.micro_batch, per_device=plan.per_device)
-    eager = model if sharding else group.wrap(model)
+    local = sharding.local_tensors if sharding else identity
     return Learner(
         group=group,
         model=model,
-        eager=eager,
-        wrapped=torch.compile(eager) if compute.compile and not sharding else eager,
-        loss=bind_loss(workload.loss),
-        optimizer=make_optimizer(settings.optimizer, model, workload),
-        precision=Precision(compute, group.device),
+        evaluate_through=averaged_through or through,
+        gradient=GradientPass(
+            group=group,
+            through=through if sharding else group.wrap(through, compute),
+            loss=bind_loss(workload.loss),
+            weight=workload.weight,
+            precision=precision,
+            parameters=parameters,
+            is_sharded=sharding is not None,
+            must_reduce_first=compute.static_graph and not sharding,
+            has_collectives=has_collectives or sharding is not None,
+        ),
+        update=Update(
+            optimizer=optimizer,
+            parameters=parameters,
+            precision=precision,
+            clip_norm=settings.optimizer.clip_norm,
+            gather=sharding.all_gather if sharding else None,
+        ),
+        recovery=Recovery(
+            group=group,
+            micro_batch=_all_reduce_micro_batch(micro_batch_file, group, plan, say),
+            micro_batch_file=micro_batch_file,
+            compiler=compiler,
+            say=say,
+        ),
+        precision=precision,
         average=AveragedModel(copied, model, decay=settings.ema_decay, local=local) if copied else None,
-        clip_norm=settings.optimizer.clip_norm,
-        micro_batch=_all_reduce_micro_batch(micro_batch_file, group, plan, say),
-        micro_batch_file=micro_batch_file,
-        say=say,
         sharding=sharding,
-        has_collectives=has_collectives or sharding is not None,
+        is_as_built=not (sharding or compute.compile or compute.gradient_checkpointing),
         trainable_only=workload.trainable_only,
     )
 
@@ -124,7 +153,7 @@ def _synchronise_batchnorm(
     model: nn.Module, compute: ComputeSettings, group: ProcessGroup, say: Say
 ) -> tuple[nn.Module, bool]:
     """Convert to SyncBN if the settings ask for it and the device supports it; return whether it was."""
-    if not compute.sync_batchnorm or group.size == 1:
+    if not compute.sync_batchnorm or not group.is_open:
         return model, False
     if group.device.type != "cuda":
         say("sync_batchnorm ignored: torch has it for GPUs only; each process normalises over its own share")
@@ -139,33 +168,59 @@ def _open_sharding(group: ProcessGroup) -> "Sharding":
     return Sharding(group)
 
 
-def _shard(
-    sharding: "Sharding",
+def _change_in_place(
     model: nn.Module,
     copied: nn.Module | None,
+    workload: Workload,
+    compute: ComputeSettings,
+    say: Say,
+    *,
+    is_sharded: bool,
+) -> Compiler:
+    """Make blocks recompute, and compile the models, or their blocks where hooks between them can't be compiled."""
+    compiler = Compiler()
+    recomputes = compute.gradient_checkpointing and bool(workload.blocks)
+    if recomputes:
+        recompute_blocks(workload.blocks)
+    elif compute.gradient_checkpointing:
+        say("gradient_checkpointing ignored: the recipe has no blocks (Workload.blocks)")
+    if not compute.compile:
+        return compiler
+    by_blocks = recomputes or is_sharded
+    if by_blocks and not workload.blocks:
+        say("compile ignored: with fully_shard it compiles blocks, and the recipe has none (Workload.blocks)")
+    parts = list(workload.blocks) if by_blocks else [model]
+    for part in [*parts, *_same_parts(parts, model, copied)]:
+        compiler.compile(part)
+    return compiler
+
+
+def _same_parts(parts: Sequence[nn.Module], model: nn.Module, copied: nn.Module | None) -> list[nn.Module]:
+    """Return the same parts of the model's copy; none without a copy."""
+    if copied is None:
+        return []
+    names = {module: name for name, module in model.named_modules()}
+    return [copied.get_submodule(names[part]) for part in parts]
+
+
+def _shard(
+    sharding: "Sharding",
+    through: Through,
+    averaged_through: Through | None,
     workload: Workload,
     compute: ComputeSettings,
     say: Say,
 ) -> None:
     """Shard the model and its EMA copy over the processes."""
     say(f"weights, gradients and optimizer state are sharded over {sharding.processes} processes (FSDP2)")
-    for setting in ("channels_last", "compile"):
-        if getattr(compute, setting):
-            say(f"{setting} ignored: fully_shard doesn't support it")
+    if compute.channels_last:
+        say("channels_last ignored: fully_shard doesn't support it")
     if not workload.blocks:
         say("the recipe has no blocks (Workload.blocks): each step all-gathers the whole model at once")
-    if copied:
-        names = {module: name for name, module in model.named_modules()}
-        averaged_blocks = [copied.get_submodule(names[block]) for block in workload.blocks]
-        sharding.shard_model(copied, averaged_blocks, is_trained=False)
-    sharding.shard_model(model, workload.blocks)
-
-
-def _recompute(workload: Workload, say: Say) -> None:
-    if workload.blocks:
-        recompute_blocks(workload.blocks)
-    else:
-        say("gradient_checkpointing ignored: the recipe has no blocks (Workload.blocks)")
+    if averaged_through:
+        blocks = _same_parts(workload.blocks, through.model, averaged_through.model)
+        sharding.shard_model(averaged_through, blocks, settings=compute, is_trained=False)
+    sharding.shard_model(through, workload.blocks, settings=compute)
 
 
 def _all_reduce_micro_batch(micro_batch_file: MicroBatchFile, group: ProcessGroup, plan: BatchPlan, say: Say) -> int:

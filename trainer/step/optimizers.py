@@ -198,7 +198,7 @@ def _make_sgd(groups: Sequence[Mapping[str, Any]], settings: OptimizerSettings) 
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         nesterov=settings.momentum > 0,
-        fused=_can_be_fused(groups),
+        fused=_can_be_fused(groups) and not _are_sharded(groups),  # torch has no fused SGD of sharded tensors (2.13)
     )
     # A first step that is skipped would leave uninitialised memory in the momentum buffers (torch 2.13).
     for group in optimizer.param_groups:
@@ -278,6 +278,11 @@ def _check_groups(optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter,
 def _can_be_fused(groups: Sequence[Mapping[str, Any]]) -> bool:
     parameters = [item for group in groups for item in _as_list(group["params"])]
     return all(item.is_floating_point() and item.device.type in _FUSED_ON for item in parameters)
+
+
+def _are_sharded(groups: Sequence[Mapping[str, Any]]) -> bool:
+    # By an attribute of DTensor: its import takes most of a second.
+    return any(hasattr(item, "device_mesh") for group in groups for item in _as_list(group["params"]))
 
 
 def _as_list(parameters: Any) -> list[torch.Tensor]:

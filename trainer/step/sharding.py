@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import Shard as ByRows
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from trainer.base.config import ComputeSettings
 from trainer.base.errors import CheckpointMismatchError
 from trainer.checkpoints.shards import chunk_rows
 from trainer.checkpoints.tree import Slice, State
@@ -32,15 +34,36 @@ class Sharding:
         """The number of processes that tensors are sharded over."""
         return self._group.size
 
-    def shard_model(self, model: nn.Module, blocks: Iterable[nn.Module] = (), *, is_trained: bool = True) -> None:
+    def shard_model(
+        self,
+        through: nn.Module,
+        blocks: Iterable[nn.Module] = (),
+        *,
+        settings: ComputeSettings,
+        is_trained: bool = True,
+    ) -> None:
         """Shard a model in place, block by block; its parameters become this process's rows.
 
         A model that isn't trained reshards after each forward pass: there is no backward pass to do so, and the next
         forward pass would use the old weights.
+
+        Args:
+            through: the module around the model (`trainer.group.through.Through`): what it calls finds all weights that
+                are in no block.
+            blocks: parts of the model whose weights are all-gathered only while their forward or backward pass runs.
+            settings: mixed precision and offloading.
+            is_trained: whether there will be backward passes.
         """
         parts = [block for block in blocks if any(True for _ in block.parameters())]
-        for part in (*parts, model):
-            fully_shard(part, mesh=self._mesh, reshard_after_forward=None if is_trained else True)
+        in_parts = {module for part in parts for module in part.modules()}
+        rest = [module for module in through.modules() if module not in in_parts]
+        options: dict[str, Any] = {"mesh": self._mesh, "reshard_after_forward": None if is_trained else True}
+        if settings.cpu_offload:
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self._group.device.type == "cuda")
+        for part in parts:
+            fully_shard(part, mp_policy=_precision_of(part.modules(), settings, casts_inputs=True), **options)
+        # The batch must not be cast: a loss compares with targets in full precision.
+        fully_shard(through, mp_policy=_precision_of(rest, settings, casts_inputs=False), **options)
 
     def local_state(self, value: Any) -> Any:
         """Replace the sharded tensors in a state by this process's rows."""
@@ -95,6 +118,21 @@ class Sharding:
     def local_tensors(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return this process's rows, without a copy."""
         return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+
+
+def _precision_of(
+    modules: Iterable[nn.Module], settings: ComputeSettings, *, casts_inputs: bool
+) -> MixedPrecisionPolicy:
+    """Choose the precision in which weights are all-gathered; gradients are averaged in float32.
+
+    Batch normalisation needs weights in the precision of its running statistics: parts with it gather float32, which
+    autocast then casts where that's right.
+    """
+    if settings.amp != "bf16" or any(isinstance(module, _BatchNorm) for module in modules):
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=casts_inputs
+    )
 
 
 def _has_shape(value: Any, like: torch.Tensor) -> bool:

@@ -1,0 +1,184 @@
+"""Compares steps of two ranks with those of one process; a test starts it with torchrun.
+
+python step_ranks.py steps: each way to share a step leads to the same weights; prints what agreed.
+python step_ranks.py failure: the last rank fails while the others wait for it in an all-reduce.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.trainer.learners import FEATURES, PlainNet, make_learner_of, seeded
+from trainer.base.contract import read_contract
+from trainer.base.hard_exit import hard_exit
+from trainer.base.recipe import Moment
+from trainer.base.sources import Batch
+from trainer.data.batch import slice_batch
+from trainer.group.distributed import ALONE, ProcessGroup, process_group
+
+# Shape legend: B batch, F features, K classes.
+PADDING = -100
+SHARES = [[0, PADDING, PADDING, 1], [0, 1, 2, PADDING]]
+"""The labels of the first and the second rank."""
+STEPS = 3
+
+
+class Net(PlainNet):
+    """Has more than a forward pass, and a weight that only some losses use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift_F = nn.Parameter(torch.ones(FEATURES))
+
+    def noise(self, values_BF: torch.Tensor) -> torch.Tensor:
+        logits_BK: torch.Tensor = self.head(self.block(values_BF * self.shift_F))
+        return logits_BK
+
+
+def noise_of(model: nn.Module, values_BF: torch.Tensor) -> torch.Tensor:
+    assert isinstance(model, Net)
+    return model.noise(values_BF)
+
+
+def loss_of_method(model: nn.Module, batch: Batch) -> torch.Tensor:
+    return functional.cross_entropy(noise_of(model, batch[0]), batch[1], ignore_index=PADDING)
+
+
+def loss_of_forward(model: nn.Module, batch: Batch) -> torch.Tensor:
+    return functional.cross_entropy(model(batch[0]), batch[1], ignore_index=PADDING)
+
+
+def loss_of_forward_and_all(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Use every weight: DDP would wait for one that isn't used."""
+    return loss_of_forward(model, batch) + loss_of_method(model, batch)
+
+
+def count_labels(batch: Batch) -> torch.Tensor:
+    labels_B: torch.Tensor = batch[1]
+    return (labels_B != PADDING).sum()
+
+
+METHOD = {"loss": loss_of_method, "weight": count_labels}
+CASES: dict[str, tuple[tuple[str, ...], Mapping[str, Any], float]] = {
+    "a method of the model": ((), METHOD, 1e-5),
+    "accumulated": (("micro_batch=2",), METHOD, 1e-5),
+    "static graph, accumulated": (("micro_batch=2", "compute.static_graph=on"), METHOD, 1e-5),
+    "unused weight": (("compute.find_unused_parameters=on",), {**METHOD, "loss": loss_of_forward}, 1e-5),
+    "sharded": (("compute.fully_shard=on",), METHOD, 1e-5),
+    "sharded, sgd": (("compute.fully_shard=on", "optimizer.name=sgd"), METHOD, 1e-5),
+    "sharded, accumulated": (("compute.fully_shard=on", "micro_batch=2"), METHOD, 1e-5),
+    "sharded, offloaded, recomputed": (
+        ("compute.fully_shard=on", "compute.cpu_offload=on", "compute.gradient_checkpointing=on", "micro_batch=2"),
+        METHOD,
+        1e-5,
+    ),
+    "compiled": (("compute.compile=on",), {**METHOD, "loss": loss_of_forward_and_all}, 1e-5),
+    "sharded, recomputed, compiled": (
+        ("compute.fully_shard=on", "compute.compile=on", "compute.gradient_checkpointing=on", "micro_batch=2"),
+        METHOD,
+        1e-5,
+    ),
+    "sharded, bf16": (("compute.fully_shard=on", "compute.amp=bf16", "ema_decay=0.9"), METHOD, 3e-2),
+}
+
+
+def make_batch() -> Batch:
+    draw = torch.Generator().manual_seed(1)
+    labels = [label for share in SHARES for label in share]
+    return torch.randn(len(labels), FEATURES, generator=draw), torch.tensor(labels)
+
+
+def train(settings: tuple[str, ...], changes: Mapping[str, Any], group: ProcessGroup) -> dict[str, torch.Tensor]:
+    """Return the weights after some steps, and the output of what would be validated."""
+    learner = make_learner_of(settings, model=seeded(Net), changes=changes, group=group)
+    batch, share = make_batch(), 8 // group.size
+    mine = slice_batch(batch, group.rank * share, (group.rank + 1) * share)
+    for number in range(STEPS):
+        result = learner.step(mine, rate=0.01, moment=Moment(step=number))
+    gather: Callable[[torch.Tensor], torch.Tensor] = learner.sharding.all_gather if learner.sharding else torch.clone
+    weights = {name: gather(value) for name, value in learner.model.state_dict().items()}
+    learner.prepare_evaluation()
+    with torch.no_grad():
+        logits_BK = learner.call_evaluated(noise_of, batch[0])
+    loss = group.all_reduce_sum(result.loss) / group.size
+    return {**weights, "loss": loss, "logits": logits_BK.float()}
+
+
+def compile_without_kernels() -> list[Any]:
+    """Let the compiler compute its graphs as they are, because kernels take long; return the list of them."""
+    graphs: list[Any] = []
+
+    def run_eagerly(_inductor: object, graph: Any, _inputs: object) -> Any:
+        graphs.append(graph)
+        return graph
+
+    torch._TorchCompileInductorWrapper.__call__ = run_eagerly  # type: ignore[assignment, method-assign]  # torch has no setting
+    return graphs
+
+
+def compare_steps() -> None:
+    graphs = compile_without_kernels()
+    with process_group(read_contract(os.environ)) as group:
+        for name, (settings, changes, tolerance) in CASES.items():
+            alone = tuple(one for one in settings if not one.startswith("compute.") or "amp" in one)
+            expected = train(tuple(one for one in alone if "micro_batch" not in one), changes, ALONE)
+            graphs.clear()
+            found = train(settings, changes, group)
+            assert bool(graphs) == ("compiled" in name), name
+            for key, value in expected.items():
+                torch.testing.assert_close(found[key], value, rtol=tolerance, atol=tolerance, msg=f"{name}: {key}")
+            if group.is_main:
+                print(f"agrees: {name}", flush=True)
+        counts = [count_reduce_scatters(size, group) for size in (4, 2, 1)]
+        if group.is_main:
+            print(f"reduce-scatters with 1, 2 and 4 micro-batches: {counts}", flush=True)
+
+
+class Named(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Notes the operations that torch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # the same
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def count_reduce_scatters(micro_batch: int, group: ProcessGroup) -> int:
+    """Count the collectives by which a sharded step averages gradients."""
+    settings = ["compute.fully_shard=on", f"micro_batch={micro_batch}"]
+    learner = make_learner_of(settings, model=seeded(Net), changes=METHOD, group=group)
+    mine = slice_batch(make_batch(), group.rank * 4, group.rank * 4 + 4)
+    with Named() as operations:
+        learner.step(mine, rate=0.01, moment=Moment(step=0))
+    return sum("reduce_scatter" in name for name in operations.names)
+
+
+def fail() -> None:
+    try:
+        with process_group(read_contract(os.environ)) as group:
+            _raise_or_wait(group)
+    except RuntimeError as err:
+        rank = os.environ["RANK"]
+        print(f"rank {rank}: {'this rank' in str(err)} {dist.is_initialized()}", flush=True)
+        hard_exit(1)
+
+
+def _raise_or_wait(group: ProcessGroup) -> None:
+    if group.rank == group.size - 1:
+        raise RuntimeError("this rank fails")
+    group.all_reduce_sum(torch.zeros(1))
+
+
+if __name__ == "__main__":
+    fail() if sys.argv[1] == "failure" else compare_steps()
+    hard_exit(0)

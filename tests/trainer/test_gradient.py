@@ -1,0 +1,113 @@
+"""The gradient of a batch whose samples don't count the same, and the optimizer's step with it."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tests.trainer import harness
+from tests.trainer.learners import FAST, FEATURES, PlainNet, make_learner_of, random_batches, seeded
+from trainer.base.recipe import Moment
+from trainer.base.sources import Batch
+from trainer.step.learner import Learner
+from trainer.step.update import Update
+
+# Shape legend: B batch, F features, K classes.
+PADDING = -100
+UNEVEN = [3, PADDING, PADDING, PADDING, 0, 1, 2, PADDING]
+"""One label in the first half, three in the second."""
+
+
+def mean_of_labels(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """The mean over what isn't padding."""
+    values_BF, labels_B = batch
+    return functional.cross_entropy(model(values_BF), labels_B, ignore_index=PADDING)
+
+
+def count_labels(batch: Batch) -> torch.Tensor:
+    labels_B: torch.Tensor = batch[1]
+    return (labels_B != PADDING).sum()
+
+
+def make_uneven_batch() -> Batch:
+    values_BF, _ = next(random_batches())
+    return values_BF, torch.tensor(UNEVEN).clamp(max=2)
+
+
+def sgd_step(micro_batch: int, weight: object) -> tuple[Learner, float]:
+    """Make one step whose change of the weights is the gradient."""
+    settings = ["optimizer.name=sgd", "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.clip_norm=0"]
+    changes = {"loss": mean_of_labels, "weight": weight}
+    learner = make_learner_of([*settings, f"micro_batch={micro_batch}"], model=seeded(PlainNet), changes=changes)
+    result = learner.step(make_uneven_batch(), rate=1.0, moment=Moment(step=0))
+    return learner, result.loss.item()
+
+
+@pytest.mark.parametrize("weight", [count_labels, lambda batch: float(count_labels(batch))], ids=["tensor", "number"])
+def test_micro_batches_count_by_their_labels(weight: object) -> None:
+    """One label in the first micro-batch, three in the second: gradient and loss are those of the whole batch."""
+    whole, loss = sgd_step(8, None)
+    cut, cut_loss = sgd_step(4, weight)
+    assert cut_loss == pytest.approx(loss, rel=1e-6)
+    for ours, theirs in zip(cut.parameters, whole.parameters, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+    assert sgd_step(4, None)[1] != pytest.approx(loss, rel=1e-3)
+
+
+def test_each_groups_rate_is_scaled() -> None:
+    """With SGD and the same gradient a group with lr_scale 0.5 moves half as far."""
+    weights = [nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    groups: list[dict[str, Any]] = [{"params": [weights[0]]}, {"params": [weights[1]], "lr_scale": 0.5}]
+    update = make_update(torch.optim.SGD(groups, lr=1.0), weights)
+    for weight in weights:
+        weight.grad = torch.ones(3)
+    update.apply(0.1)
+    assert torch.equal(weights[0], torch.full((3,), -0.1))
+    assert torch.equal(weights[1], torch.full((3,), -0.05))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_optimizer_skips_a_gradient_that_is_not_finite(fused: bool) -> None:
+    """Whether the device or the host decides: weights and moments stay, and the next step works."""
+    weight = nn.Parameter(torch.zeros(3))
+    update = make_update(torch.optim.AdamW([weight], lr=1.0, fused=fused), [weight])
+    weight.grad = torch.tensor([1.0, math.nan, 1.0])
+    assert update.apply(FAST)[1].item() == 1
+    assert torch.equal(weight, torch.zeros(3))
+    weight.grad = torch.ones(3)
+    assert update.apply(FAST)[1].item() == 0
+    expected = nn.Parameter(torch.zeros(3))
+    expected.grad = torch.ones(3)
+    torch.optim.AdamW([expected], lr=FAST).step()
+    torch.testing.assert_close(weight, expected)
+
+
+def make_update(optimizer: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Update:
+    precision = make_learner_of().precision
+    return Update(optimizer=optimizer, parameters=weights, precision=precision, clip_norm=0)
+
+
+def _noise_and_model(model: nn.Module, batch: Batch) -> tuple[torch.Tensor, nn.Module]:
+    assert isinstance(model, Noisy)
+    return model.noise(batch), model
+
+
+class Noisy(PlainNet):
+    """A model whose loss needs more than its forward pass."""
+
+    def noise(self, values_BF: torch.Tensor) -> torch.Tensor:
+        logits_BK: torch.Tensor = self(values_BF + 1)
+        return logits_BK
+
+
+def test_evaluation_calls_any_function_with_the_model_that_is_evaluated() -> None:
+    """The EMA if there is one, and more than its forward pass."""
+    for settings in ([], ["ema_decay=0.5"]):
+        learner = make_learner_of(settings, model=Noisy())
+        values_BF = torch.zeros(2, FEATURES)
+        found, model = learner.call_evaluated(_noise_and_model, values_BF)
+        assert model is learner.evaluated
+        harness.assert_equal({"logits": found}, {"logits": _noise_and_model(model, values_BF)[0]}, "logits")
