@@ -215,7 +215,8 @@ def _choose_micro_batch(facts: Facts, per_device: int) -> tuple[int, str]:
 
 def _choose_workers(facts: Facts, per_device: int, gpus: int) -> tuple[int, str]:
     seconds = per_device * facts.sample_seconds
-    made = f"{per_device} samples take {1000 * seconds:.3g} ms to make here"
+    duration = f"{seconds:.2g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+    made = f"{per_device} samples take {duration} to make here"
     if seconds < _QUICK_SECONDS:
         return 0, f"{made}: quicker than another process"
     if facts.is_stream:
