@@ -15,7 +15,7 @@ WORKERS := 6
 # The tests of a file share its fixtures; tests/conftest.py says which files come first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo install uninstall test check nightly anew audit fuzz mutants lint types contracts collect quick unit docs cloud bench lock setup room room-demo room-docs system programs tools clean
+.PHONY: help demo install uninstall test check nightly anew audit fuzz mutants lint types contracts collect quick unit docs cloud bench gpu lock setup room room-demo room-docs system programs tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -98,6 +98,11 @@ cloud: setup tools ## AWS in a box, or ARGS=--digitalocean, to play with by hand
 
 bench: setup ## Measure against peers; prints the tables that are committed in benchmarks/
 	for script in benchmarks/bench_*.py benchmarks/trainer/bench_*.py; do $(BIN)/python $$script; done
+
+# Eight minutes on one GPU. Without one the tests are skipped, and nothing is measured.
+gpu: setup ## On a computer with a GPU: each pair of a step's features, and what the trainer costs there
+	$(BIN)/pytest -q tests/trainer/gpu
+	$(BIN)/python -m benchmarks.trainer.gpu --write
 
 setup: room system $(READY)
 

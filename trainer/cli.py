@@ -11,6 +11,7 @@ from trainer.base.contract import RunContract, read_contract
 from trainer.base.errors import BadRequestError, TrainerError, visible
 from trainer.base.signals import StopFlag
 from trainer.flags import (
+    build_advise_parser,
     build_batch_parser,
     build_lr_parser,
     build_parser,
@@ -91,6 +92,17 @@ def _find_batch(call: _Call) -> None:
     find_micro_batch(recipe, contract, Console(enabled=contract.rank == 0).say, most=call.arguments.most)
 
 
+def _advise(call: _Call) -> None:
+    arguments = call.arguments
+    contract, _, recipe = _prepare(call)
+    from trainer.find.advise import advise  # noqa: PLC0415
+
+    def say(text: str) -> None:
+        sys.stdout.write(f"{visible(text)}\n")
+
+    advise(recipe, contract, say, gpus=arguments.gpus, memory_gib=arguments.memory_gib, json=arguments.json)
+
+
 def _train(call: _Call) -> None:
     arguments = call.arguments
     if arguments.help:
@@ -106,9 +118,11 @@ def _train(call: _Call) -> None:
             fix="python -m trainer RECIPE, for example python -m trainer digits",
         )
     contract, name, recipe = _prepare(call, trains=True)
+    from trainer.report.profile import parse_profile  # noqa: PLC0415
     from trainer.run.engine import run_recipe  # noqa: PLC0415
 
-    run_recipe(name, recipe, contract, call.stop, read_start(arguments))
+    profile = parse_profile(arguments.profile) if arguments.profile else None
+    run_recipe(name, recipe, contract, call.stop, read_start(arguments), profile=profile)
 
 
 def _show_help(arguments: argparse.Namespace) -> None:
@@ -157,5 +171,6 @@ _COMMANDS: dict[str, tuple[Callable[[], argparse.ArgumentParser], Callable[[_Cal
     "recipes": (build_recipes_parser, _list_recipes),
     "find-lr": (build_lr_parser, _find_lr),
     "find-batch": (build_batch_parser, _find_batch),
+    "advise": (build_advise_parser, _advise),
     "remap": (build_remap_parser, _remap),
 }

@@ -17,6 +17,7 @@ examples:
   python -m trainer digits --init weights.safetensors
   python -m trainer find-lr digits
   python -m trainer find-batch digits
+  python -m trainer advise digits --gpus 8
   python -m trainer remap OLD.pth NEW.safetensors
 
 The same command resumes from the newest checkpoint. SIGTERM or Ctrl-C saves a checkpoint and stops; a second
@@ -52,6 +53,9 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         help="checkpoints (default: $KEDGE_CHECKPOINT_DIR, else in the output folder)",
     )
+    parser.add_argument(
+        "--profile", metavar="steps=FIRST..LAST", help="trace these steps for Perfetto, and say where their time went"
+    )
     _add_start(parser)
     return parser
 
@@ -81,6 +85,20 @@ def build_batch_parser() -> argparse.ArgumentParser:
     """Describe `find-batch`."""
     parser = _build_find_parser("find-batch", "Find the largest micro-batch that fits on this device.")
     parser.add_argument("--most", type=int, default=4096, help="the largest size to try (default: 4096)")
+    return parser
+
+
+def build_advise_parser() -> argparse.ArgumentParser:
+    """Describe `advise`."""
+    parser = _Parser(
+        prog="python -m trainer advise",
+        description="Recommend batch, learning rate, accumulation and workers for several GPUs. Nothing is trained.",
+    )
+    parser.add_argument("recipe", help=RECIPE)
+    _add_settings(parser)
+    parser.add_argument("--gpus", type=int, default=8, help="how many there will be (default: 8)")
+    parser.add_argument("--memory-gib", type=float, default=0.0, help="memory of one GPU (default: that of this one's)")
+    parser.add_argument("--json", action="store_true", help="as JSON, with memory in bytes")
     return parser
 
 

@@ -73,6 +73,7 @@ def fill(benchmark: Benchmark) -> None:
     benchmark.measure(steps(loops.recall_cpu, "CPU time", bar=None))
     benchmark.measure(normalised_steps(loops))
     benchmark.measure(loaders())
+    benchmark.measure(epochs())
     benchmark.measure(resumes())
     benchmark.measure(accumulations(loops))
     benchmark.notes += [
@@ -81,6 +82,7 @@ def fill(benchmark: Benchmark) -> None:
         "CPU time: the same runs by the CPU time of all threads, which other work on the computer moves less",
         "BatchNorm: the same with a batch normalisation after each of the two hidden layers",
         f"loader: an epoch of digits, shifted at random, batches of {BATCH}, by CPU time; bar 1 / 0.97",
+        "epochs: 100 epochs of one batch each, read by two worker processes that have been started before",
         f"resume: twenty starts of an epoch of {BATCHES:,} batches, to the first batch",
         "two ranks: gloo on this machine, 3.9 M parameters, 4 micro-batches of 8 a rank, 1,000 micro-batches; gaining",
         "0.9 of what no_sync gains is a time of 1 / 0.9",
@@ -118,6 +120,29 @@ def loaders() -> list[Contender]:
     return [
         Contender(name=peer, run=lambda: _exhaust(iter(DataLoader(digits, batch_size=BATCH, shuffle=True)))),
         Contender(name="kedge: keyed samples", run=lambda: _exhaust(_batches(digits, 0)), against=peer, bar=1 / 0.97),
+    ]
+
+
+def epochs() -> list[Contender]:
+    """List loaders whose workers outlive an epoch."""
+    points, peer = Points(BATCH), "DataLoader, 2 workers, 100 epochs"
+    plain = DataLoader(points, batch_size=BATCH, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = BatchLoader(points, seed=0, device=torch.device("cpu"), workers=2)
+
+    def read(start: Callable[[int], Iterator[object]]) -> float:
+        list(start(0))
+        begin = time.perf_counter()
+        for epoch in range(1, 101):
+            list(start(epoch))
+        return time.perf_counter() - begin
+
+    return [
+        Contender(name=peer, run=lambda: read(lambda _: iter(plain))),
+        Contender(
+            name="kedge, 2 workers, 100 epochs",
+            run=lambda: read(lambda epoch: loader.batches(epoch=epoch, batch_size=BATCH)),
+            against=peer,
+        ),
     ]
 
 

@@ -125,7 +125,7 @@ def test_nothing_is_written_before_the_files_it_relies_on(store: CheckpointStore
     assert store.newest_name() is None
 
 
-def test_best_weights_are_written_with_the_state_and_from_the_same_copy(store: CheckpointStore, saver: Saver) -> None:
+def test_best_weights_are_written_with_the_state(store: CheckpointStore, saver: Saver) -> None:
     """One save, two files: the whole state, and the rated weights alone."""
     weight = torch.arange(100.0)
     rating = Rating(metric="val_loss", value=0.5, best_is="min")

@@ -99,9 +99,9 @@ def test_newest_intact_one_is_loaded_and_the_damaged_one_set_aside(tmp_path: Pat
     """The damaged one keeps its content under another name, and is reported."""
     store, said = open_store(tmp_path), list[str]()
     for step in (1, 2):
-        store.save(flatten({"step": step}), step=step)
+        store.save(flatten({"fingerprint": OURS, "step": step}), step=step)
     (tmp_path / "step-00000002.safetensors").write_bytes(b"half")
-    assert load_newest(store, ALONE, said.append) == {"step": 1}
+    assert load_newest(store, ALONE, said.append) == {"fingerprint": OURS, "step": 1}
     assert (tmp_path / "step-00000002.safetensors.damaged").read_bytes() == b"half"
     assert "step-00000002.safetensors does not load" in said[0]
 

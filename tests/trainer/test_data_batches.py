@@ -69,6 +69,15 @@ def test_any_batch_is_counted_split_and_moved_part_by_part() -> None:
     assert moved["scan"].name == batch["scan"].name
 
 
+def test_objects_that_move_themselves_do_so() -> None:
+    """A packed sequence keeps its sizes on the CPU, as its own `to` does."""
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3, 2), torch.ones(1, 2)])
+    moved, labels_B = move_batch((packed, torch.zeros(2)), torch.device("meta"))
+    assert moved.data.is_meta
+    assert labels_B.is_meta
+    assert moved.batch_sizes.device.type == "cpu"
+
+
 def test_what_is_not_per_sample_stays_whole() -> None:
     """A scalar or a text beside the samples is neither counted nor split."""
     batch = {"temperature": torch.tensor(0.5), "name": "set", "values": torch.arange(4)}

@@ -43,6 +43,24 @@ def test_batches_stay_whole_while_long_kernels_run(workers: int) -> None:
     assert all(bool(check) for check in checks)
 
 
+def test_ragged_batches_and_objects_that_move_themselves_arrive() -> None:
+    """Packed sequences and sparse tensors are moved after the rest, by torch's own means."""
+
+    def collate(samples: list[Batch]) -> Batch:
+        rows = [sample["pixels"][0] for sample in samples]
+        return (
+            torch.nn.utils.rnn.pack_sequence(rows),
+            torch.stack(rows).to_sparse(),
+            [sample["boxes"] for sample in samples],
+        )
+
+    loader = BatchLoader(Constant(), seed=1, device=GPU, collate=collate, workers=1)
+    for packed, sparse, boxes in loader.batches(epoch=0, batch_size=8):
+        assert (packed.data.device, sparse.device, boxes[7][0].device) == (GPU, GPU, GPU)
+        assert packed.batch_sizes.device.type == "cpu"
+    loader.close()
+
+
 def test_an_abandoned_epoch_is_followed_by_a_whole_one() -> None:
     """The thread of the first epoch ends, and the second has all of its batches."""
     loader = BatchLoader(Constant(), seed=1, device=GPU, workers=2)

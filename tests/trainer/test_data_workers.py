@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -89,6 +91,7 @@ def test_starting_workers_leaves_the_models_randomness_alone() -> None:
 
 PROGRAM = """
 import sys
+import threading
 from tests.trainer.test_data_workers import CPU, Whose, read_epoch
 from trainer.data.loader import BatchLoader
 loader = BatchLoader(Whose(), seed=5, device=CPU, workers=2)
@@ -127,6 +130,27 @@ def test_samples_that_dont_stack_are_reported_from_any_process(workers: int) -> 
         next(loader.batches(epoch=0, batch_size=4))
     assert "collate" in raised.value.fix
     loader.close()
+
+
+class Hanging(Whose):
+    """Samples that are never ready; the file has the process that waits for one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def sample(self, index: int, rng: np.random.Generator) -> Batch:  # noqa: ARG002
+        self._path.write_text(f"{os.getpid()}\n")
+        threading.Event().wait()
+
+
+def test_a_worker_that_hangs_in_a_sample_ends_with_the_loader(tmp_path: Path) -> None:
+    """Closing doesn't wait for the sample."""
+    path = tmp_path / "pid"
+    loader = BatchLoader(Hanging(path), seed=5, device=CPU, workers=1)
+    loader.batches(epoch=0, batch_size=4)
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
+    loader.close()
+    wait_until_ended([int(path.read_text())])
 
 
 class Unreadable(Whose):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.distributed import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, but not in its __all__
 
 from tests.trainer import harness, line
 from trainer.base.contract import read_contract
@@ -51,7 +51,8 @@ def test_run_that_loses_its_output_folder_ends_with_one_clear_error(
         if len(calls) == 6:
             shutil.rmtree(tmp_path / "o")
             (tmp_path / "o").touch()
-        return (model(batch[0]) - batch[1]).square().mean()
+        mean: torch.Tensor = (model(batch[0]) - batch[1]).square().mean()
+        return mean
 
     contract = read_contract({}, output_dir=tmp_path / "o", checkpoint_dir=tmp_path / "checkpoints")
     with pytest.raises(TrainerError, match="could not be written"):

@@ -40,7 +40,7 @@ def save(content: object, path: Path) -> Path:
 
 
 def go_on(folder: Path, path: Path, *settings: str, flags: tuple[str, ...] = ()) -> int:
-    return harness.call(folder, *SMALL, *settings, flags=("--from", path, "--key", "model_state", *flags))
+    return harness.call(folder, *SMALL, *settings, flags=("--from", path, *flags))
 
 
 def newest(folder: Path) -> dict[str, Any]:

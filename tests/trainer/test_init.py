@@ -149,7 +149,7 @@ def test_same_command_resumes_and_ignores_the_weights(
 def test_weights_fit_below_the_holders_of_common_scripts() -> None:
     """`model.`, `module.`, both, and none, in either direction; what doesn't belong to the model is told apart."""
     wanted = SmallResNet(width=6, dropout=0.0).state_dict()
-    for prefix in ("", "module.", "model.", "model.module.", "net."):
+    for prefix in ("", "module.", "model.", "model.module."):
         assert fit_weights({f"{prefix}{name}": tensor for name, tensor in wanted.items()}, wanted).is_whole, prefix
     held = {f"model.{name}": tensor for name, tensor in wanted.items()}
     assert fit_weights(wanted, held).is_whole
@@ -157,8 +157,17 @@ def test_weights_fit_below_the_holders_of_common_scripts() -> None:
     assert (beside.left_over, beside.missing, len(beside.fitting)) == (("loss.weight",), (), len(wanted))
 
 
-def test_from_and_init_together_are_refused(small_run: Path, tmp_path: Path) -> None:
-    """They are two answers to one question."""
+def test_flags_that_contradict_or_belong_to_no_other_are_refused(small_run: Path, tmp_path: Path) -> None:
+    """Two answers to one question, and answers to none: a flag is never ignored silently."""
     file = small_run / "model.safetensors"
-    assert harness.call(tmp_path / "output", *FROZEN, flags=("--init", file, "--from", small_run)) == 2
-    assert not (tmp_path / "output").exists()
+    for flags in (
+        ("--init", file, "--from", small_run),
+        ("--loosely",),
+        ("--from", small_run, "--loosely"),
+        ("--init", file, "--epochs-done", "3"),
+        ("--from", small_run, "--epochs-done", "3"),
+        ("--from", small_run, "--epochs-done", "-1"),
+        ("--key", "model"),
+    ):
+        assert harness.call(tmp_path / "output", *FROZEN, flags=flags) == 2, flags
+        assert not (tmp_path / "output").exists(), flags

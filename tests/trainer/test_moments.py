@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.trainer import harness
 from tests.trainer.learners import SmallNet, make_learner_of, seeded, train_steps
-from trainer.start.moments import UnusableMomentsError, arrange_moments, load_state
+from trainer.start.moments import UnusableMomentsError, arrange_moments
 
 
 class Reordered(nn.Module):
@@ -65,7 +65,7 @@ def test_moments_that_are_no_use_are_refused_with_the_reason() -> None:
 def test_loaded_state_without_moments_leaves_new_ones() -> None:
     """SGD's first step may be skipped: its momentum is 0 then, not what was in memory."""
     learner = make_learner_of(["optimizer.name=sgd"])
-    load_state(learner, {**learner.state(), "optimizer": None})
+    learner.load({**learner.state(), "optimizer": None})
     buffers = [values["momentum_buffer"] for values in learner.optimizer.state.values()]
     assert len(buffers) == 6
     assert not any(buffer.any() for buffer in buffers)

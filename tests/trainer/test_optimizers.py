@@ -274,7 +274,7 @@ def test_muon_refuses_what_is_not_a_matrix() -> None:
 def test_settings_that_no_optimizer_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three betas; Muon under a torch that has none."""
     with pytest.raises(BadRequestError, match="3 values"):
-        check_settings(Settings(optimizer=OptimizerSettings(betas=(0.9, 0.9, 0.9))), WordNet(), ALONE)
+        check_settings(Settings(optimizer=OptimizerSettings(betas=(0.9, 0.9, 0.9))), WordNet(), ALONE)  # type: ignore[arg-type]
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(BadRequestError, match="newer torch"):
         check_settings(Settings(optimizer=OptimizerSettings(name="muon")), WordNet(), ALONE)

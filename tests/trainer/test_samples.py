@@ -1,6 +1,7 @@
 """What a recipe makes to look at: its files, their names, and which sets are kept."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_samples_leave_training_as_it_is_and_are_the_same_after_a_stop(tmp_path:
     """They draw from a stream of their own; the run's bits are those of a run without samples."""
     settings = ("samples.every_epochs=2", "validate.every_epochs=0")
     assert line.train(line.recipe("validate.every_epochs=0"), tmp_path / "without") == 0
-    make = lambda: line.recipe(*settings, samples=make_samples)  # noqa: E731 - made anew for each start
+    make = partial(line.recipe, *settings, samples=make_samples)
     assert line.train(make(), tmp_path / "whole") == 0
     harness.assert_same_run(tmp_path / "whole", tmp_path / "without")
     assert line.train(make(), tmp_path / "cut", harness.StopAtLook(6)) == 0

@@ -10,7 +10,7 @@ from tests.trainer import harness, join_shards
 from tests.trainer.shard_writers import Writers, names
 from trainer.base.errors import CheckpointWriteError
 from trainer.checkpoints.loading import load
-from trainer.checkpoints.nodes import number_nodes, plan_keepers
+from trainer.checkpoints.nodes import find_place, is_first, number_nodes, plan_keepers
 from trainer.checkpoints.replicas import CHUNK_BYTES
 from trainer.group.distributed import ALONE
 
@@ -69,6 +69,17 @@ def test_full_disk_of_a_keeper_fails_the_save(tmp_path: Path) -> None:
     assert all(isinstance(failure, CheckpointWriteError) for failure in failures)
     assert "process 1" in str(failures[0])
     assert writers.stores[0].newest_name() is None
+
+
+def test_first_process_of_each_place_verifies(tmp_path: Path) -> None:
+    """One file under two names is one place; a copy is another; two processes that see no file are in no place."""
+    one, link, copy = tmp_path / "one", tmp_path / "link", tmp_path / "copy"
+    one.write_text("rows")
+    link.symlink_to(one)
+    copy.write_text("rows")
+    places = [find_place(path) for path in (one, copy, link, copy, tmp_path / "none")]
+    assert [is_first(rank, places) for rank in range(5)] == [True, True, False, False, True]
+    assert places[4] is None
 
 
 @pytest.mark.parametrize(

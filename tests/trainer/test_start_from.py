@@ -190,6 +190,18 @@ def test_optimizers_options_are_those_of_the_settings_not_of_the_checkpoint(stop
     assert groups[0]["weight_decay"] == 0.5
 
 
+def test_moments_follow_their_parameters_into_other_groups_in_place(
+    stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Norms and biases without decay are a group of their own: numbered otherwise, and their moments are kept."""
+    folder = Path(shutil.copytree(stopped, tmp_path / "output"))
+    assert harness.call(folder, *SMALL, "epochs=2", "optimizer.decay_norms=false") == 0
+    assert "new: the optimizer's moments" not in capsys.readouterr().out
+    optimizer = newest(folder)["optimizer"]
+    assert len(optimizer["param_groups"]) == 2  # type: ignore[index]
+    assert {int(values["step"]) for values in optimizer["state"].values()} == {44}  # type: ignore[index]
+
+
 def test_another_optimizer_starts_with_new_moments_in_place(
     stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,7 +244,10 @@ def test_best_by_another_metric_is_not_compared(
     folder = Path(shutil.copytree(stopped, tmp_path / "output"))
     by_loss = ("validate.best=loss", "validate.best_is=min")
     assert harness.call(folder, *SMALL, "epochs=2", *by_loss) == 0
-    assert "changed since the checkpoint: validate.best accuracy -> loss (from step 31 on)" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "changed since the checkpoint: validate.best accuracy -> loss (from step 31 on)" in out
+    assert "best val_loss" in out
+    assert "after epoch 2 of 2" in (folder / "README.md").read_text()
     settings = apply_overrides(Settings(), by_loss)
     ours = Fingerprint(
         values={"validate.best": settings.validate.best}, announced=frozenset({"validate.best"}), defaults={}

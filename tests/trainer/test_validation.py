@@ -1,6 +1,7 @@
 """When a run validates, what it measures, and that a stop anywhere in between changes nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def noisy(model: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
 
 def test_validation_that_draws_random_numbers_resumes_to_the_same_bits(tmp_path: Path) -> None:
     """Stopped within the first validation: its metrics and all later steps are those of the uninterrupted run."""
-    make = lambda: line.recipe(metrics=noisy)  # noqa: E731 - made anew for each start
+    make = partial(line.recipe, metrics=noisy)
     assert line.train(make(), tmp_path / "whole") == 0
     assert line.train(make(), tmp_path / "cut", harness.StopAtLook(STEPS + 2)) == 0
     assert harness.read_status(tmp_path / "cut")["state"] == "stopped"
@@ -75,7 +76,7 @@ def test_run_ends_after_max_steps_within_an_epoch(tmp_path: Path) -> None:
 def test_run_that_is_stopped_at_every_poll_ends_with_the_same_bits(settings: Sequence[str], tmp_path: Path) -> None:
     """Stops fall between steps, and within validations in mid-epoch and at an epoch's end: none is lost or repeated."""
     settings = (*settings, "micro_batch=4", "ema_decay=0.5", "checkpoint.every_steps=2")
-    make = lambda: line.recipe(*settings, metrics=noisy)  # noqa: E731
+    make = partial(line.recipe, *settings, metrics=noisy)
     assert line.train(make(), tmp_path / "whole") == 0
     assert line.train_in_pieces(make, tmp_path / "cut", harness.StopAtLook) > 7
     harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
@@ -85,12 +86,14 @@ def test_recipe_without_metrics_is_validated_by_its_loss_and_weights(tmp_path: P
     """The mean over all that counts, not the mean of the batches' means: here batches of 8 and 2 samples."""
 
     def is_positive(batch: Batch) -> torch.Tensor:
-        return (batch[0] > 0).float()
+        mask: torch.Tensor = (batch[0] > 0).float()
+        return mask
 
     def loss(model: nn.Module, batch: Batch, moment: Moment) -> torch.Tensor:
         assert 0 <= moment.fraction <= 1
         counted = (batch[0] * is_positive(batch)).sum() / is_positive(batch).sum()
-        return counted + 0 * model(batch[0]).sum()
+        mean: torch.Tensor = counted + 0 * model(batch[0]).sum()
+        return mean
 
     recipe = line.recipe("epochs=1", metrics=None, loss=loss, weight=lambda batch: is_positive(batch).sum())
     assert line.train(recipe, tmp_path / "o") == 0

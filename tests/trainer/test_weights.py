@@ -11,11 +11,12 @@ from trainer.base.errors import CheckpointMismatchError
 from trainer.checkpoints.weights import match_loosely, match_weights
 
 NAMES = ("stem.weight", "head.bias")
-PARTS = ("a", "b", "module", "model", "0")
+PARTS = ("a", "b", "module", "model", "net", "0")
 MODELS = st.sets(
     st.lists(st.sampled_from(PARTS), max_size=3).map(lambda parts: ".".join([*parts, "weight"])), min_size=1, max_size=6
 )
-OUTER = st.lists(st.sampled_from(("module.", "model.", "_orig_mod.", "_fsdp_wrapped_module.")), max_size=4).map("".join)
+PREFIXES = ("module.", "model.", "net.", "_orig_mod.", "_fsdp_wrapped_module.")
+OUTER = st.lists(st.sampled_from(PREFIXES), max_size=4).map("".join)
 
 
 def numbered(names: list[str], prefix: str = "") -> dict[str, torch.Tensor]:
@@ -89,7 +90,7 @@ def test_loose_match_says_what_is_missing_left_over_and_of_another_shape() -> No
     assert list(match.weights) == ["body.weight"]
     assert match.weights["body.weight"] is weights["module.body.weight"]
     assert match.missing == ("neck.weight",)
-    assert match.misshaped == ("head.weight",)
+    assert match.misshaped == {"head.weight": (1000, 3)}
     assert match.left_over == ("module.head.bias", "epoch")
 
 

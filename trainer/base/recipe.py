@@ -93,7 +93,8 @@ class Workload:
     Export and report:
         export_inputs: example inputs for the ONNX export, batch first, at least two samples; None: no export.
         flops_per_sample: operations of one sample's forward and backward pass, for MFU; None: counted.
-        trainable_only: save and export only weights that are trained (LoRA).
+        trainable_only: save and export only weights that are trained (LoRA). The others are as the recipe builds them.
+        exports: makes what model.safetensors holds of the model with the weights to export; None: these weights.
         data: a line for the model card: what the data are, and who made them.
     """
 
@@ -117,6 +118,7 @@ class Workload:
     export_inputs: tuple[torch.Tensor, ...] | None = None
     flops_per_sample: float | None = None
     trainable_only: bool = False
+    exports: Callable[[nn.Module], Mapping[str, torch.Tensor]] | None = None
     data: str = ""
 
 

@@ -26,7 +26,7 @@ from trainer.group.distributed import ALONE
 NESTS = (
     *("state_dict", "model_state_dict", "model_state", "model", "module", "weights", "net", "network", "params"),
     *("generator", "student", "teacher"),
-    *("average", "ema", "model_ema", "state_dict_ema", "ema_state_dict", "params_ema"),
+    *("average", "ema", "model_ema", "state_dict_ema", "ema_state_dict", "ema_state", "params_ema"),
 )
 _SHOWN = 8
 _DEPTH = 8

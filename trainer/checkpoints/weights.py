@@ -19,7 +19,7 @@ _HIDDEN_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wra
 # Prefixes of DDP and DataParallel, alone or within a module that calls its model `model`.
 _WRAPPERS = ("module.", "model.module.")
 # Names in front of all others that a wrapper may have added: DDP's, and those of modules that hold the model.
-_OUTER_PARTS = ("module", "model")
+_OUTER_PARTS = ("module", "model", "net", "network")
 _SHOWN = 5
 Weights = Mapping[str, torch.Tensor]
 Fit = Callable[[Any, torch.Tensor], Any]
@@ -31,14 +31,14 @@ Cores = dict[str, str]
 class Match:
     """Weights under a model's names, and what doesn't fit.
 
-    `missing` and `misshaped` are names of the model, `left_over` names of the weights; `misshaped` weights have another
-    shape than the model's, and aren't among the `weights`.
+    `missing` has names of the model, `left_over` names of the weights. Of weights of another shape than the model's,
+    `misshaped` has the shape, by the model's name; they aren't among the `weights`.
     """
 
     weights: dict[str, torch.Tensor]
     missing: tuple[str, ...]
     left_over: tuple[str, ...]
-    misshaped: tuple[str, ...]
+    misshaped: dict[str, tuple[int, ...]]
 
 
 def unchanged(weight: Any, _own: torch.Tensor) -> Any:
@@ -110,25 +110,35 @@ def match_loosely(weights: Weights, wanted: Mapping[str, tuple[int, ...] | None]
         weights={name: weights[other] for name, other in shared.items() if fits(other, name)},
         missing=tuple(name for name in wanted if name not in shared),
         left_over=tuple(name for name in weights if name not in used),
-        misshaped=tuple(name for name, other in shared.items() if not fits(other, name)),
+        misshaped={name: tuple(weights[other].shape) for name, other in shared.items() if not fits(other, name)},
     )
 
 
-def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = unchanged) -> None:
+def list_saved_names(model: nn.Module, *, trainable_only: bool) -> list[str]:
+    """List the names of a model's weights that a checkpoint has: all, or those that training may change."""
+    frozen = {name for name, parameter in model.named_parameters(remove_duplicate=False) if not parameter.requires_grad}
+    return [name for name in model.state_dict() if not (trainable_only and name in frozen)]
+
+
+def load_weights(
+    model: nn.Module, weights: Weights, *, fit: Fit = unchanged, names: Iterable[str] | None = None
+) -> None:
     """Load weights into a model on any device.
 
     Args:
         model: the model to load into.
         weights: named with or without wrappers.
         fit: converts a weight to the form of the model's own, its second argument (sharded, for example).
+        names: the model's weights to load, and no others; None: all.
 
     Raises:
         CheckpointMismatchError: they don't fit this model.
     """
-    wanted = model.state_dict()
+    state = model.state_dict()
+    wanted = state if names is None else {name: state[name] for name in names}
     matched = {name: fit(weight, wanted[name]) for name, weight in match_weights(weights, wanted).items()}
     try:
-        model.load_state_dict(matched)
+        model.load_state_dict(matched, strict=names is None)
     except RuntimeError as err:
         raise CheckpointMismatchError(
             "the weights don't fit this model",

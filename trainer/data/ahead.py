@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from trainer.base.sources import Batch
-from trainer.data.batch import map_parts
+from trainer.data.batch import map_parts, move_batch, moves_itself
 
 _SECONDS_TO_END = 5.0
 _END = object()
@@ -48,24 +48,19 @@ class DeviceCopier:
             for tensor in copied.tensors:
                 # Its memory belongs to the copies' stream, which must not reuse it while a step still reads it.
                 tensor.record_stream(current)
-        return map_parts_to(copied.batch, self._device)
+        return move_batch(copied.batch, self._device)  # what could not be copied there
 
     def _copy(self, batch: Batch, tensors: list[torch.Tensor]) -> Batch:
+        if moves_itself(batch):
+            return batch
         if not isinstance(batch, torch.Tensor):
             return map_parts(batch, lambda part: self._copy(part, tensors))
-        if batch.device.type != "cpu":
+        if batch.device.type != "cpu" or batch.layout != torch.strided:
             return batch
         pinned = batch if batch.is_pinned() else batch.pin_memory()
         # The pinned memory isn't reused before the copy is done: torch's allocator notes the stream.
         tensors.append(pinned.to(self._device, non_blocking=True))
         return tensors[-1]
-
-
-def map_parts_to(batch: Batch, device: torch.device) -> Batch:
-    """Move what is on another device to this one, on the current stream."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    return map_parts(batch, lambda part: map_parts_to(part, device))
 
 
 class ReadAhead(Generic[T]):

@@ -36,17 +36,17 @@ def stack_samples(samples: Sequence[Sample]) -> Batch:
 
 
 def move_batch(batch: Batch, device: torch.device) -> Batch:
-    """Move a batch's tensors to a device, without waiting for pinned ones."""
+    """Move a batch's tensors to a device, without waiting for pinned ones, and other objects by their own `to`."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
+    if moves_itself(batch):
+        return batch.to(device)
     return map_parts(batch, lambda part: move_batch(part, device))
 
 
-def pin_batch(batch: Batch) -> Batch:
-    """Copy a batch's tensors to pinned memory; those that are pinned or on a device stay."""
-    if isinstance(batch, torch.Tensor):
-        return batch if batch.device.type != "cpu" or batch.is_pinned() else batch.pin_memory()
-    return map_parts(batch, pin_batch)
+def moves_itself(part: Any) -> bool:
+    """Whether a part of a batch is no tensor, but has a `to`: packed sequences, graphs, tensor dicts."""
+    return not isinstance(part, torch.Tensor) and callable(getattr(part, "to", None))
 
 
 def count_samples(batch: Batch) -> int:

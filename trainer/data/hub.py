@@ -7,7 +7,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import islice
 from typing import Any, Protocol
 
@@ -187,7 +186,7 @@ def _out_of_worker() -> Iterator[None]:
 
 def _take_share(dataset: Any, rank: int, world_size: int) -> Any:
     if type(dataset).__module__.partition(".")[0] == "datasets":
-        split_dataset_by_node = import_module("datasets.distributed").split_dataset_by_node  # an optional package
+        from datasets.distributed import split_dataset_by_node  # noqa: PLC0415 - an optional package
 
         return split_dataset_by_node(dataset, rank=rank, world_size=world_size)
     if world_size == 1:

@@ -41,18 +41,27 @@ class ArraySource:
 
     def sample(self, index: int, rng: np.random.Generator) -> Sample:
         """Return the entries of one sample, transformed."""
-        entries = tuple([_entry(array, index) for array in self._arrays])
+        entries = tuple([array[index] for array in self._arrays])
         sample = entries if len(entries) > 1 else entries[0]
         return self._transform(sample, rng) if self._transform else sample
 
 
-def _as_tensor(array: NDArray[Any] | torch.Tensor) -> NDArray[Any] | torch.Tensor:
-    """Return a tensor of the same memory; torch has none of memory that can't be written (a memory map)."""
-    return array if isinstance(array, np.ndarray) and not array.flags.writeable else torch.as_tensor(array)
+def _as_tensor(array: NDArray[Any] | torch.Tensor) -> "torch.Tensor | _ReadOnly":
+    is_read_only = isinstance(array, np.ndarray) and not array.flags.writeable
+    return _ReadOnly(array) if is_read_only else torch.as_tensor(array)
 
 
-def _entry(array: NDArray[Any] | torch.Tensor, index: int) -> torch.Tensor:
-    return array[index] if isinstance(array, torch.Tensor) else torch.from_numpy(np.array(array[index]))
+class _ReadOnly:
+    """Tensors of an array that can't be written (a memory map): torch shares memory with writable ones only."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(np.array(self._array[index]))
 
 
 class Transformed:

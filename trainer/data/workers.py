@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+# Copies of this process can use what can't be pickled: functions within functions, recipes outside of any package.
+# Python 3.14 would start new processes instead.
+_START_METHOD = "fork" if sys.platform == "linux" else None
 T = TypeVar("T")
 
 
@@ -32,7 +36,8 @@ class Workers(Generic[T]):
             collate_fn=_keep,
             num_workers=count,
             persistent_workers=True,
-            worker_init_fn=_Guard(os.getpid()),
+            multiprocessing_context=_START_METHOD,
+            worker_init_fn=_guard,
             # The loader draws from a generator whenever it starts. Drawing from the global one would shift the model's
             # own randomness (dropout) in a resumed epoch.
             generator=torch.Generator(),
@@ -110,35 +115,30 @@ def _keep(result: T) -> T:
     return result
 
 
-class _Guard:
-    """Runs in each worker: ignores a stop that was sent to all processes, because the trainer still needs its workers.
+def _guard(_worker: int) -> None:
+    """Let a worker ignore a stop that was sent to all processes, because the trainer still needs its workers.
 
-    It ends the worker when its parent asks for it, or is gone.
+    A thread ends it when its parent asks for that, or is gone.
     """
+    parent = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigtimedwait"):
+        # Blocked, so that the thread receives it, with its sender.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    else:  # macOS
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, args=(parent,), name="parent", daemon=True).start()
 
-    def __init__(self, parent: int) -> None:
-        self._parent = parent
 
-    def __call__(self, _worker: int) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if hasattr(signal, "sigtimedwait"):
-            # Blocked, so that the thread below receives it, with its sender.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            look = self._is_ended_by_parent
-        else:  # macOS
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            look = self._wait
-        threading.Thread(target=self._watch, args=(look,), name="parent", daemon=True).start()
+def _follow_parent(parent: int) -> None:
+    while os.getppid() == parent and not _is_asked_to_end(parent):
+        pass
+    os._exit(0)
 
-    def _watch(self, look: Callable[[], bool]) -> None:
-        while os.getppid() == self._parent and not look():
-            pass
-        os._exit(0)
 
-    def _is_ended_by_parent(self) -> bool:
-        received = signal.sigtimedwait({signal.SIGTERM}, _SECONDS_BETWEEN_LOOKS)
-        return received is not None and received.si_pid == self._parent
-
-    @staticmethod
-    def _wait() -> bool:
+def _is_asked_to_end(parent: int) -> bool:
+    """Wait a second for the parent's SIGTERM; return whether it came."""
+    if not hasattr(signal, "sigtimedwait"):
         return threading.Event().wait(_SECONDS_BETWEEN_LOOKS)
+    received = signal.sigtimedwait({signal.SIGTERM}, _SECONDS_BETWEEN_LOOKS)
+    return received is not None and received.si_pid == parent

@@ -21,6 +21,7 @@ from trainer.checkpoints.saver import Saver
 from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
+from trainer.report.profile import ProfileRequest, StepProfiler
 from trainer.report.rows import make_meter
 from trainer.report.samples import FOLDER as SAMPLES
 from trainer.report.samples import SampleFolder
@@ -35,7 +36,7 @@ from trainer.run.loop import train
 from trainer.run.outputs import check_outputs, select_weights
 from trainer.run.progress import Progress
 from trainer.run.resume import open_run_folders, start_run
-from trainer.run.run import Checkpoints, Report, Run, RunSpec
+from trainer.run.run import Checkpoints, Report, Run, RunSpec, StepObserver
 from trainer.run.stall import Stall, StallWatchdog
 from trainer.run.triggers import make_triggers
 from trainer.step.assembly import check_settings, make_learner
@@ -51,6 +52,8 @@ def run_recipe(
     contract: RunContract,
     stop: StopFlag,
     start: StartFrom = StartFrom(),  # noqa: B008 - frozen
+    *,
+    profile: ProfileRequest | None = None,
 ) -> Outcome:
     """Train a recipe from its newest intact checkpoint, else from `start`, to its end or to a stop.
 
@@ -61,7 +64,7 @@ def run_recipe(
     """
     console = Console(enabled=contract.rank == 0)
     with process_group(contract) as group:
-        run = _assemble(name, recipe, contract, group, stop, console, start)
+        run = _assemble(name, recipe, contract, group, stop, console, start, profile)
         if _is_complete(run, is_local_main=contract.local_rank == 0):
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
@@ -90,6 +93,7 @@ def _assemble(
     stop: StopFlag,
     console: Console,
     start: StartFrom,
+    profile: ProfileRequest | None,
 ) -> Run:
     settings = recipe.settings
     check_outputs(settings, contract)
@@ -106,6 +110,7 @@ def _assemble(
     best = choose_best_metric(settings.validate, workload)
     rate_of = plan_rates(settings, plan, workload.make_schedule)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
+    observers = _make_observers(profile, plan, group, contract, console)
     opened = open_run_folders(name, settings, workload, group, contract, console.say, plan=plan, start=start)
     group.broadcast_from_main(lambda: save_config(contract.output_dir / CONFIG_FILE, settings))
     saver = Saver(opened.store, device=group.device)
@@ -152,6 +157,7 @@ def _assemble(
         ),
         control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
         stall_watchdog=StallWatchdog(settings.stall),
+        observers=observers,
     )
     start_run(run, opened)
     return run
@@ -177,6 +183,23 @@ def _closing_parts(run: Run) -> Iterator[None]:
         ):
             stack.callback(close)
         yield
+
+
+def _make_observers(
+    profile: ProfileRequest | None, plan: BatchPlan, group: ProcessGroup, contract: RunContract, console: Console
+) -> list[StepObserver]:
+    if profile is None:
+        return []
+    profile.check(plan.total_steps)
+    profiler = StepProfiler(
+        profile,
+        contract.output_dir,
+        device=group.device,
+        rank=group.rank,
+        say=console.say,
+        path_for_user=contract.path_for_user,
+    )
+    return [profiler]
 
 
 def _make_loader(

@@ -63,7 +63,7 @@ def _train_epoch(run: Run) -> bool:
 
 def _make_step(run: Run, batch: Batch) -> None:
     rate = run.spec.rate_of(run.progress.step)
-    run.progress.add(_step(run, batch, rate))
+    run.progress.add(_observed_step(run, batch, rate))
     _after_step(run, rate)
 
 
@@ -74,6 +74,16 @@ def _attend_within_epoch(run: Run) -> bool:
     goes_on = attend(run)
     run.model.train()
     return goes_on
+
+
+def _observed_step(run: Run, batch: Batch, rate: float) -> StepResult:
+    step = run.progress.step
+    for observer in run.observers:
+        observer.begin_step(step)
+    result = _step(run, batch, rate)
+    for observer in run.observers:
+        observer.end_step(step)
+    return result
 
 
 def _step(run: Run, batch: Batch, rate: float) -> StepResult:

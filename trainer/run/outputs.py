@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from trainer.base.config import Settings
 from trainer.base.contract import RunContract
@@ -117,9 +118,12 @@ def _draw_curves(run: Run, contract: RunContract, path: Path, summary: str) -> N
 
 
 def _write_weights(run: Run, selected: SelectedWeights, contract: RunContract, path: Path) -> None:
-    names = run.model.state_dict()
+    names = run.learner.saved_names
     matched = match_weights(selected.weights, names)
-    flat = flatten({WEIGHTS: {name: matched[name].detach().cpu().contiguous() for name in names}})
+    weights = {name: matched[name] for name in names}
+    if run.workload.exports is not None:
+        weights = dict(run.workload.exports(_load_selected(run, selected)))
+    flat = flatten({WEIGHTS: {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}})
     write_atomically(path, lambda stream: write_document(stream, flat))
     run.console.say(f"weights: {contract.path_for_user(path)}")
 
@@ -129,10 +133,17 @@ def _export(
 ) -> None:
     from trainer.report.export import export_onnx  # noqa: PLC0415
 
-    model = run.model if run.learner.is_as_built else run.spec.rebuild()
-    load_weights(model, selected.weights)
-    difference = export_onnx(model, inputs, path)
+    difference = export_onnx(_load_selected(run, selected), inputs, path)
     run.console.say(f"ONNX: {contract.path_for_user(path)}, largest difference from torch {difference:.1e}")
+
+
+def _load_selected(run: Run, selected: SelectedWeights) -> nn.Module:
+    """Return the whole model with the selected weights."""
+    model = run.model if run.learner.is_as_built else run.spec.rebuild()
+    if not run.learner.is_as_built and not run.learner.sharding:
+        model.load_state_dict(run.model.state_dict())  # weights that aren't trained may come from elsewhere
+    load_weights(model, selected.weights, names=run.learner.saved_names if run.workload.trainable_only else None)
+    return model
 
 
 def _card_facts(run: Run, selected: SelectedWeights, files: list[Path]) -> CardFacts:

@@ -20,13 +20,14 @@ from trainer.checkpoints.replicas import ReplicatingPeers
 from trainer.checkpoints.shards import chunk_rows
 from trainer.checkpoints.store import CheckpointStore
 from trainer.checkpoints.tree import State
+from trainer.checkpoints.weights import list_saved_names
 from trainer.group.distributed import ProcessGroup
 from trainer.report.status import StatusFile
 from trainer.run.progress import restore_progress
 from trainer.run.run import Run
 from trainer.start.carried import Target
 from trainer.start.fingerprint import make_fingerprint
-from trainer.start.moments import UnusableMomentsError, arrange_moments, load_state
+from trainer.start.moments import UnusableMomentsError, arrange_moments
 from trainer.start.open import Beginning, find_beginning
 from trainer.start.weights import InitialWeights
 from trainer.step.assembly import is_sharded
@@ -85,6 +86,7 @@ def open_run_folders(
     target = Target(
         fingerprint=fingerprint.values,
         model=workload.model,
+        names=tuple(list_saved_names(workload.model, trainable_only=workload.trainable_only)),
         plan=plan,
         samples=len(workload.train_data),
         processes=group.size,
@@ -179,7 +181,7 @@ def start_run(run: Run, opened: OpenedRun) -> None:
 
 
 def _restore(run: Run, state: State, *, is_carried: bool) -> None:
-    load_state(run.learner, {**state, "optimizer": _choose_moments(run, state, is_carried=is_carried)})
+    run.learner.load({**state, "optimizer": _choose_moments(run, state, is_carried=is_carried)})
     run.progress = restore_progress(state["progress"])
     run.checkpoints.saved_position = run.progress.position
     if not is_carried:

@@ -1,14 +1,15 @@
 """One run with its parts: what is fixed, what moves, what writes checkpoints, and what reports."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from torch import nn
 
 from trainer.base.config import Settings
 from trainer.base.recipe import Moment, Workload
 from trainer.base.rng import RandomStreams
+from trainer.base.sources import Batch
 from trainer.checkpoints.saver import Saver
 from trainer.checkpoints.store import CheckpointStore
 from trainer.data.loader import BatchLoader
@@ -26,19 +27,20 @@ from trainer.run.triggers import Triggers
 from trainer.step.batch import BatchPlan
 from trainer.step.learner import Learner
 
-T = TypeVar("T")
-
 
 class StepObserver(Protocol):
     """Something that watches each step, on every process: the profiler."""
 
-    def follow(self, batches: Iterable[T], *, done: int) -> Iterator[T]:
-        """Yield an epoch's batches; the loop makes one step with each.
+    def follow(self, batches: Iterator[Batch], *, done: int) -> Iterator[Batch]:
+        """Return an epoch's batches, as the loop waits for them; `done` steps were made before."""
+        ...
 
-        Args:
-            batches: the rest of an epoch.
-            done: the steps that the run has made before.
-        """
+    def begin_step(self, step: int) -> None:
+        """Note that a step is about to begin; `step` counts from 0."""
+        ...
+
+    def end_step(self, step: int) -> None:
+        """Note that the step's work is queued on the device."""
         ...
 
     def close(self) -> None:

@@ -21,10 +21,14 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The new run: its settings as in a fingerprint, its model, batches, training samples and processes."""
+    """The new run: its settings as in a fingerprint, its model, batches, training samples and processes.
+
+    `names` are those of the model's weights that a checkpoint has: all, or only those that are trained.
+    """
 
     fingerprint: Mapping[str, Any]
     model: nn.Module
+    names: tuple[str, ...]
     plan: BatchPlan
     samples: int
     processes: int
@@ -56,7 +60,7 @@ def carry_over(state: State, path: Path, target: Target) -> Carried:
         CheckpointMismatchError: its model's tensors are others.
         BadRequestError: all epochs of the new run are done in it.
     """
-    check_tensors(state["model"], target.model)
+    check_tensors(state["model"], target)
     old, progress = state["fingerprint"], state["progress"]
     batch_size = int(old.get("batch_size", target.plan.batch_size))
     position = convert_position(
@@ -88,13 +92,14 @@ def carry_over(state: State, path: Path, target: Target) -> Carried:
     )
 
 
-def check_tensors(weights: Mapping[str, Any], model: nn.Module) -> None:
-    """Check that weights are those of this model, by name and shape.
+def check_tensors(weights: Mapping[str, Any], target: Target) -> None:
+    """Check that weights are those of the run's model, by name and shape.
 
     Raises:
         CheckpointMismatchError: they aren't; the message names the first few.
     """
-    wanted = model.state_dict()
+    state = target.model.state_dict()
+    wanted = {name: state[name] for name in target.names}
     matched = match_weights(weights, wanted)
     wrong = [
         f"{name} is {_shape(matched[name])} and must be {tuple(tensor.shape)}"
@@ -115,10 +120,10 @@ def check_epochs_left(position: Position, plan: BatchPlan) -> None:
     Raises:
         BadRequestError: all epochs are done.
     """
-    if position.epoch >= plan.epochs:
+    if position.epoch >= plan.epochs or position.step(plan) > plan.total_steps:
         raise BadRequestError(
             f"nothing is left to train: {position.epoch} epochs are done in this checkpoint",
-            why=f"the new run has {plan.epochs} epochs in all",
+            why=f"the new run has {plan.epochs} epochs in all, and {plan.total_steps} steps",
             fix=f"for example --set epochs={2 * position.epoch}, or --init to start at epoch 1 with these weights",
         )
 

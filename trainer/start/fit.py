@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.checkpoints.weights import strip_wrappers
+from trainer.checkpoints.weights import match_loosely
 
 Weights = Mapping[str, torch.Tensor]
-# Prefixes of a module that holds the model: those of Lightning and of common training scripts.
-_HOLDERS = ("module.", "model.", "net.", "network.")
 _SHOWN = 5
 
 
@@ -37,35 +35,28 @@ class Fit:
         return "; ".join(_list(what, names) for what, names in groups if names)
 
 
-def fit_weights(weights: Weights, wanted: Weights) -> Fit:
-    """Fit weights to a model's tensors, whatever wrappers they were saved under."""
-    named = _rename(weights, wanted)
-    both = [name for name in wanted if name in named]
-    misshapen = [name for name in both if named[name].shape != wanted[name].shape]
+def fit_weights(weights: Weights, wanted: Weights, *, needed: Iterable[str] | None = None) -> Fit:
+    """Fit weights to a model's tensors, whatever wrappers they were saved under.
+
+    Args:
+        weights: from a file.
+        wanted: the model's tensors.
+        needed: the names of those that may not be missing; None: all.
+    """
+    required = set(wanted if needed is None else needed)
+    match = match_loosely(weights, {name: tuple(tensor.shape) for name, tensor in wanted.items()})
     return Fit(
-        fitting={name: named[name] for name in both if name not in misshapen},
-        missing=tuple(name for name in wanted if name not in named),
-        left_over=tuple(name for name in named if name not in wanted),
-        misshapen=tuple(f"{name} {_shape(named[name])} instead of {_shape(wanted[name])}" for name in misshapen),
+        fitting=match.weights,
+        missing=tuple(name for name in match.missing if name in required),
+        left_over=match.left_over,
+        misshapen=tuple(
+            f"{name} {_show(shape)} instead of {_show(wanted[name].shape)}" for name, shape in match.misshaped.items()
+        ),
     )
 
 
-def _rename(weights: Weights, wanted: Weights) -> Weights:
-    """Rename weights so that as many as possible have a name of the model."""
-    try:
-        bare: Weights = strip_wrappers(weights)
-    except ValueError:
-        bare = weights
-    candidates = [weights, bare]
-    for holder in _HOLDERS:
-        inner = {name.removeprefix(holder): tensor for name, tensor in bare.items()}
-        candidates += [inner] if len(inner) == len(bare) else []
-        candidates += [{f"{holder}{name}": tensor for name, tensor in bare.items()}]
-    return max(candidates, key=lambda named: sum(name in wanted for name in named))
-
-
-def _shape(tensor: torch.Tensor) -> str:
-    return "x".join(str(size) for size in tensor.shape) or "scalar"
+def _show(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def _list(what: str, names: Iterable[str]) -> str:

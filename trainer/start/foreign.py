@@ -36,7 +36,7 @@ def adopt(content: Any, path: Path, target: Target, *, key: str | None, epochs_d
         BadRequestError: the weights don't fit, or no epoch and no step is known.
     """
     weights = find_weights(content, key).weights
-    fit = fit_weights(weights, target.model.state_dict())
+    fit = fit_weights(weights, target.model.state_dict(), needed=target.names)
     if not fit.is_whole:
         raise BadRequestError(
             f"{path} doesn't fit this model, so its training can't go on",
@@ -47,7 +47,7 @@ def adopt(content: Any, path: Path, target: Target, *, key: str | None, epochs_d
     check_epochs_left(position, target.plan)
     average = _find_average(content, target)
     state = {
-        "model": fit.fitting,
+        "model": {name: fit.fitting[name] for name in target.names},
         "order": _order(weights, fit.fitting),
         "optimizer": _find_first(content, _OPTIMIZERS),
         "scaler": {},
@@ -57,6 +57,8 @@ def adopt(content: Any, path: Path, target: Target, *, key: str | None, epochs_d
     }
     state["average"] = choose_average({**state, "average": average}, target)
     kept = ["weights", *(["the moving average"] if average and target.has_average else [])]
+    unused = len(fit.fitting) - len(target.names)
+    kept += [f"but not {unused} weights that aren't trained, which are the recipe's own"] if unused else []
     report = (
         f"goes on from {path.name}, another trainer's: {describe_position(position, target.plan)}",
         interpretation,
@@ -128,9 +130,9 @@ def _find_average(content: Any, target: Target) -> Weights | None:
         value = content.get(name)
         items = value.items() if isinstance(value, Mapping) else ()
         tensors = {str(key): item for key, item in items if isinstance(item, torch.Tensor)}
-        fit = fit_weights(tensors, target.model.state_dict())
+        fit = fit_weights(tensors, target.model.state_dict(), needed=target.names)
         if fit.is_whole:
-            return fit.fitting
+            return {name: fit.fitting[name] for name in target.names}
     return None
 
 

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from trainer.checkpoints.tree import Slice
-from trainer.step.learner import Learner
 
 State = dict[str, Any]
 # An option that only this kind of optimizer has in its groups.
@@ -19,25 +18,8 @@ _KINDS = {"betas": "adam", "ns_steps": "muon", "dampening": "sgd"}
 _MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",), "sgd": ("momentum_buffer",)}
 
 
-# Of the settings; other entries of a group may be the optimizer's own state.
-_OPTIONS = ("weight_decay", "momentum", "nesterov", "betas")
-
-
 class UnusableMomentsError(ValueError):
     """The saved state can't be used with this optimizer; the message says why."""
-
-
-def load_state(learner: Learner, state: State) -> None:
-    """Load a checkpoint's state into a learner; the optimizer's options stay those of the settings.
-
-    Raises:
-        CheckpointMismatchError: the weights don't fit this model.
-    """
-    groups = learner.optimizer.param_groups
-    options = [{name: group[name] for name in _OPTIONS if name in group} for group in groups]
-    learner.load(state)
-    for group, ours in zip(learner.optimizer.param_groups, options, strict=True):
-        group.update(ours)
 
 
 def arrange_moments(

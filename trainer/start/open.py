@@ -41,7 +41,7 @@ def find_beginning(
     """
     _check_flags(start)
     if start.checkpoint is None:
-        return Beginning(weights=find_initial_weights(start, target.model, group, contract.hub))
+        return Beginning(weights=find_initial_weights(start, target, group, contract.hub))
     path = _find_checkpoint(start.checkpoint, group)
     if path.resolve().parent == contract.checkpoint_dir.resolve():
         raise BadRequestError(
@@ -50,12 +50,14 @@ def find_beginning(
             fix="choose another --output-dir (and --checkpoint-dir), or leave --from out to resume the run",
         )
     if any(group.all_gather(_looks_like_ours(path))):
+        _refuse_epochs_done(start, path)
         return Beginning(carried=_carry_over(path, target, group, select))
 
     def read() -> Carried:
         content = read_content(path)
         _refuse_best(content, path)
         if is_ours(content):
+            _refuse_epochs_done(start, path)
             return carry_over(content, path, target)
         return adopt(content, path, target, key=start.key, epochs_done=start.epochs_done)
 
@@ -63,11 +65,27 @@ def find_beginning(
 
 
 def _check_flags(start: StartFrom) -> None:
-    if start.init is not None and start.checkpoint is not None:
+    has_init, has_checkpoint = start.init is not None, start.checkpoint is not None
+    if has_init and has_checkpoint:
         raise BadRequestError(
             "--init and --from were both given",
             why="--init starts a new training with weights, --from goes on with a training",
             fix="give one of them",
+        )
+    for flag, is_given, belongs_to, is_there in (
+        ("--loosely", not start.strict, "--init", has_init),
+        ("--epochs-done", start.epochs_done is not None, "--from", has_checkpoint),
+        ("--key", start.key is not None, "--init or --from", has_init or has_checkpoint),
+    ):
+        if is_given and not is_there:
+            raise BadRequestError(
+                f"{flag} was given without {belongs_to}",
+                why=f"it says how {belongs_to} is read",
+                fix=f"give {belongs_to} as well, or leave {flag} out",
+            )
+    if (start.epochs_done or 0) < 0:
+        raise BadRequestError(
+            f"--epochs-done {start.epochs_done} is less than 0", why="it counts epochs", fix="give 0 or more"
         )
 
 
@@ -77,6 +95,15 @@ def _carry_over(path: Path, target: Target, group: ProcessGroup, select: RowSele
     except DamagedCheckpointError as err:
         raise BadRequestError(err.what, why=err.why, fix="give another of the checkpoints") from err
     return group.call_on_every_rank(lambda: carry_over(state, path, target))
+
+
+def _refuse_epochs_done(start: StartFrom, path: Path) -> None:
+    if start.epochs_done is not None:
+        raise BadRequestError(
+            f"--epochs-done is not for {path.name}",
+            why="it is a checkpoint of this trainer, which knows its epochs",
+            fix="leave --epochs-done out; --init starts at epoch 1 with its weights",
+        )
 
 
 def _refuse_best(content: Any, path: Path) -> None:

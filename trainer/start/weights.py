@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from trainer.base.errors import BadRequestError, first_line
 from trainer.base.hub import HubAccess
@@ -14,6 +13,7 @@ from trainer.checkpoints.document import read_tensors
 from trainer.checkpoints.remap import find_weights, read_content
 from trainer.checkpoints.weights import unchanged
 from trainer.group.distributed import ProcessGroup
+from trainer.start.carried import Target
 from trainer.start.fit import Fit, fit_weights
 from trainer.start.hub import INDEX_SUFFIX, PREFIX, Downloaded, download, list_shards
 from trainer.step.learner import Learner
@@ -44,7 +44,7 @@ class InitialWeights:
 
 
 def find_initial_weights(
-    start: StartFrom, model: nn.Module, group: ProcessGroup, access: HubAccess
+    start: StartFrom, target: Target, group: ProcessGroup, access: HubAccess
 ) -> InitialWeights | None:
     """Read and check the weights of `--init`, before anything is changed; None without it. Collective.
 
@@ -58,7 +58,7 @@ def find_initial_weights(
 
     def read() -> tuple[tuple[str, ...], str, tuple[str, ...]]:
         weights, origin = _read(reference, start.key, access)
-        fit = fit_weights(weights, model.state_dict())
+        fit = fit_weights(weights, target.model.state_dict(), needed=target.names)
         _check(fit, reference, strict=start.strict)
         held.update(fit.fitting)
         return tuple(fit.fitting), origin, _report(fit, origin)

@@ -130,11 +130,14 @@ def make_learner(
         average=AveragedModel(copied, model, decay=settings.ema_decay, local=local) if copied else None,
         sharding=sharding,
         is_as_built=not (sharding or compute.compile or compute.gradient_checkpointing),
+        trainable_only=workload.trainable_only,
     )
 
 
 def _place(model: nn.Module, compute: ComputeSettings, group: ProcessGroup) -> nn.Module:
-    model = model.to(group.device)
+    # A model of fake tensors (trainer.find.forecast) is there already, and can't be moved.
+    if any(tensor.device != group.device for tensor in (*model.parameters(), *model.buffers())):
+        model = model.to(group.device)
     if not compute.channels_last:
         return model
     for parameter in model.parameters():

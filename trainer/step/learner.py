@@ -11,7 +11,7 @@ from torch import nn
 from trainer.base.errors import first_line
 from trainer.base.recipe import Moment
 from trainer.base.sources import Batch
-from trainer.checkpoints.weights import load_weights, unchanged
+from trainer.checkpoints.weights import list_saved_names, load_weights, unchanged
 from trainer.group.distributed import ProcessGroup
 from trainer.step.ema import AveragedModel
 from trainer.step.gradient import GradientPass, TotalWeight
@@ -50,6 +50,7 @@ class Learner:
         model: the model without wrappers; its parts may be compiled, sharded or recomputed in place.
         evaluate_through: calls functions with `evaluated`, with all of its weights.
         sharding: None if each process has the whole model.
+        trainable_only: whether a checkpoint has only the weights that are trained.
         is_as_built: whether the model is as the recipe made it, so that it can be exported.
     """
 
@@ -63,10 +64,13 @@ class Learner:
     average: AveragedModel | None
     sharding: "Sharding | None" = None
     is_as_built: bool = True
+    trainable_only: bool = False
     rollback: StepRollback = field(init=False)
+    saved_names: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.rollback = StepRollback(self.model, self.group.device)
+        self.saved_names = list_saved_names(self.model, trainable_only=self.trainable_only)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -110,16 +114,16 @@ class Learner:
     def state(self) -> State:
         """Return the state for a checkpoint; its tensors are those in use (not copies), or this process's rows."""
         state = {
-            "model": self.model.state_dict(),
+            "model": self._saved_weights(self.model),
             "optimizer": self.optimizer.state_dict(),
-            "average": self.average.model.state_dict() if self.average else None,
+            "average": self._saved_weights(self.average.model) if self.average else None,
             "scaler": self.precision.state(),
         }
         return self.sharding.local_state(state) if self.sharding else state
 
     def evaluated_weights(self) -> State:
         """Return the weights to save as the best, or this process's rows of them."""
-        weights = self.evaluated.state_dict()
+        weights = self._saved_weights(self.evaluated)
         return self.sharding.local_state(weights) if self.sharding else weights
 
     def load(self, state: State) -> None:
@@ -130,15 +134,22 @@ class Learner:
         """
         sharding, moments = self.sharding, state["optimizer"]  # None: new ones
         fit = sharding.shard_like if sharding else unchanged
-        load_weights(self.model, state["model"], fit=fit)
+        load_weights(self.model, state["model"], fit=fit, names=self._names_to_load())
         if moments is not None:
             moments = match_optimizer_state(moments, self.optimizer)
             moments = sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments
             self.optimizer.load_state_dict(moments)
             _match_parameter_strides(self.optimizer)
         if self.average and state.get("average"):
-            load_weights(self.average.model, state["average"], fit=fit)
+            load_weights(self.average.model, state["average"], fit=fit, names=self._names_to_load())
         self.precision.load(state.get("scaler") or {})
+
+    def _saved_weights(self, model: nn.Module) -> State:
+        weights = model.state_dict()
+        return {name: weights[name] for name in self.saved_names}
+
+    def _names_to_load(self) -> list[str] | None:
+        return self.saved_names if self.trainable_only else None
 
     def prepare_evaluation(self) -> None:
         """Prepare `evaluated`, with the main process's running statistics; collective."""
