@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from trainer import PROGRAM
 from trainer.base.contract import RunContract, read_contract
 from trainer.base.errors import BadRequestError, TrainerError, visible
 from trainer.base.signals import StopFlag
@@ -115,7 +116,7 @@ def _train(call: _Call) -> None:
         raise BadRequestError(
             "no recipe given",
             why=f"the recipes are: {', '.join(each.name for each in list_recipes())}; a file may be given as well",
-            fix="python -m trainer RECIPE, for example python -m trainer digits",
+            fix=f"{PROGRAM} RECIPE, for example {PROGRAM} digits",
         )
     contract, name, recipe = _prepare(call, trains=True)
     from trainer.report.profile import parse_profile  # noqa: PLC0415

@@ -4,21 +4,23 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
+from trainer import PROGRAM
 from trainer.base.errors import BadRequestError
 from trainer.base.start_from import StartFrom
 
-EXAMPLES = """\
+EXAMPLES = f"""\
 examples:
-  python -m trainer recipes
-  python -m trainer digits
-  python -m trainer path/to/recipe.py --config my.toml --set epochs=3 --output-dir runs/a
-  python -m trainer digits --help
-  torchrun --nproc-per-node 2 -m trainer digits --set batch_size=128
-  python -m trainer digits --init weights.safetensors
-  python -m trainer find-lr digits
-  python -m trainer find-batch digits
-  python -m trainer advise digits --gpus 8
-  python -m trainer remap OLD.pth NEW.safetensors
+  {PROGRAM} recipes
+  {PROGRAM} digits
+  {PROGRAM} path/to/recipe.py --config my.toml --set epochs=3 --output-dir runs/a
+  {PROGRAM} digits --help
+  torchrun --nproc-per-node 2 {PROGRAM.removeprefix("python ")} digits --set batch_size=128
+  {PROGRAM} digits --init weights.safetensors
+  {PROGRAM} digits --profile steps=10..20
+  {PROGRAM} find-lr digits
+  {PROGRAM} find-batch digits
+  {PROGRAM} advise digits --gpus 8
+  {PROGRAM} remap OLD.pth NEW.safetensors
 
 The same command resumes from the newest checkpoint. SIGTERM or Ctrl-C saves a checkpoint and stops; a second
 Ctrl-C ends at once. Exit codes: 0 finished or stopped as asked, 1 failed, 2 bad request.
@@ -31,14 +33,14 @@ class _Parser(argparse.ArgumentParser):
         raise BadRequestError(
             f"invalid command line: {message}",
             why=" ".join(self.format_usage().split()),
-            fix="see python -m trainer --help",
+            fix=f"see {PROGRAM} --help",
         )
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Describe the training of a recipe. `--help` is an option like others: it may concern a recipe."""
     parser = _Parser(
-        prog="python -m trainer",
+        prog=PROGRAM,
         description="Train a recipe, alone or under torchrun; stop and resume it without losing a step.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -63,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
 def build_recipes_parser() -> argparse.ArgumentParser:
     """Describe `recipes`."""
     parser = _Parser(
-        prog="python -m trainer recipes",
+        prog=f"{PROGRAM} recipes",
         description="List the recipes that have a name: the trainer's own, and those of installed packages.",
     )
     parser.add_argument("--json", action="store_true", help="as a JSON list")
@@ -91,7 +93,7 @@ def build_batch_parser() -> argparse.ArgumentParser:
 def build_advise_parser() -> argparse.ArgumentParser:
     """Describe `advise`."""
     parser = _Parser(
-        prog="python -m trainer advise",
+        prog=f"{PROGRAM} advise",
         description="Recommend batch, learning rate, accumulation and workers for several GPUs. Nothing is trained.",
     )
     parser.add_argument("recipe", help=RECIPE)
@@ -105,7 +107,7 @@ def build_advise_parser() -> argparse.ArgumentParser:
 def build_remap_parser() -> argparse.ArgumentParser:
     """Describe `remap`."""
     parser = _Parser(
-        prog="python -m trainer remap",
+        prog=f"{PROGRAM} remap",
         description="Convert any trainer's checkpoint to safetensors under the model's own names. Runs no code in it.",
     )
     parser.add_argument(
@@ -130,7 +132,7 @@ def read_start(arguments: argparse.Namespace) -> StartFrom:
 
 
 def _build_find_parser(command: str, what: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=f"python -m trainer {command}", description=f"{what} No weights are saved.")
+    parser = _Parser(prog=f"{PROGRAM} {command}", description=f"{what} No weights are saved.")
     parser.add_argument("recipe", help=RECIPE)
     _add_settings(parser)
     return parser

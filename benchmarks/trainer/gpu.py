@@ -124,7 +124,7 @@ def saves(folder: Path, sizes: Sizes) -> list[Contender]:
     state: State = {
         "model": {f"layer{n}": torch.rand(sizes.state_elements, device=DEVICE) for n in range(sizes.state_tensors)}
     }
-    saver = Saver(CheckpointStore(folder, keep=1, fingerprint={}))
+    saver = Saver(CheckpointStore(folder, keep=1, fingerprint={}), device=DEVICE)
     saver.reserve(state)
     saver.wait()
     numbers = iter(range(1, sys.maxsize))

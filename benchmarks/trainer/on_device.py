@@ -29,7 +29,7 @@ from trainer.run.engine import run_recipe
 
 # Shape legend: B batch, C channels, H height, W width.
 LEARNING_RATE, CLIP_NORM = 1e-3, 1.0
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DEVICE = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 # A CPU may emulate it, which takes minutes.
 HAS_BF16 = DEVICE.type == "cuda"
 

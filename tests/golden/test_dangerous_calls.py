@@ -21,6 +21,10 @@ ALLOWED = {
     ("trainer/group/distributed.py", "objects that are pickled on their way"),
     # The recipe's file, which the user names on the command line.
     ("trainer/recipes/_loading.py", "text that is run"),
+    # The user's model, a Python file that the user names.
+    ("trainer/recipes/lora.py", "text that is run"),
+    # An error that was pickled on the line itself, to see whether it survives the way from a loader's worker.
+    ("trainer/data/workers.py", "a module that unpickles"),
     # wandb's word for asking its server whether a key is valid.
     ("trainer/report/trackers.py", "a peer that isn't verified"),
 }

@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from trainer.base.config import OptimizerSettings, Settings
+from trainer.base.config import ComputeSettings, OptimizerSettings, Settings
 from trainer.base.contract import read_contract
 from trainer.base.errors import BadRequestError
 from trainer.base.recipe import Moment, Recipe, Workload
 from trainer.base.signals import StopFlag
 from trainer.base.sources import Batch
 from trainer.cli import main
-from trainer.find.advice import Advice, Facts, plan_advice, render_advice
+from trainer.find.advice import Advice, Facts, plan_advice, render_advice, shard_facts
 from trainer.find.advise import advise
 from trainer.find.forecast import forecast_memory
 from trainer.find.trial import make_batch, prepare_trial
@@ -188,6 +188,20 @@ def test_micro_batch_is_the_largest_that_leaves_a_tenth_free() -> None:
     none = plan_advice(Settings(batch_size=32), replace(facts, available=GIB), gpus=2)
     assert recommended(none)["micro_batch"] == 8
     assert any("none fits into 1 GiB" in item.reason for item in none.recommended)
+
+
+def test_shards_need_a_part_of_the_weights_and_the_block_in_use() -> None:
+    """6 GiB of weights, gradients and state over 4 GPUs: 1.5 each, and 1 for gathered weights; activations stay."""
+    parts = {"weights": 2 * GIB, "gradients": GIB, "optimizer": 3 * GIB}
+    facts = replace(FACTS, memory={8: 9 * GIB, 16: None}, parts=parts)
+    sharded = shard_facts(facts, gpus=4, gathered=GIB)
+    assert sharded.memory == {8: int(5.5 * GIB), 16: None}
+    assert sharded.parts == {"weights": GIB // 2, "gradients": GIB // 4, "optimizer": 3 * GIB // 4}
+    said: list[str] = []
+    recipe = text_recipe(compute=ComputeSettings(fully_shard=True))
+    whole, shards = (advise(recipe, read_contract({}), said.append, gpus=gpus) for gpus in (1, 4))
+    assert shards.parts["optimizer"] == pytest.approx(whole.parts["optimizer"] / 4, abs=1)
+    assert "estimated for 4 shards" in said[1]
 
 
 @pytest.mark.parametrize(

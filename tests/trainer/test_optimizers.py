@@ -8,16 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from tests.trainer import harness
+from tests.trainer import divided_run, harness
 from tests.trainer.learners import FAST, FEATURES, make_learner_of, mean_loss, random_batches, seeded
 from trainer.base.config import OptimizerSettings, Settings
+from trainer.base.contract import read_contract
 from trainer.base.errors import BadRequestError
 from trainer.base.overrides import apply_overrides
-from trainer.base.recipe import Moment, Workload
+from trainer.base.recipe import Moment, Recipe, Workload
+from trainer.base.signals import StopFlag
 from trainer.checkpoints.document import read_document, write_document
 from trainer.checkpoints.tree import flatten
 from trainer.data.sources import ArraySource
 from trainer.group.distributed import ALONE
+from trainer.run.engine import run_recipe
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import plan_batch
 from trainer.step.learner import Learner
@@ -278,3 +281,19 @@ def test_settings_that_no_optimizer_has_are_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(BadRequestError, match="newer torch"):
         check_settings(Settings(optimizer=OptimizerSettings(name="muon")), WordNet(), ALONE)
+
+
+def test_sharded_muon_learns_as_a_whole_one(tmp_path: Path) -> None:
+    """Over two processes by FSDP2, and in this one: the same losses up to rounding."""
+    settings = ("optimizer.name=muon", "optimizer.learning_rate=0.01", "epochs=3")
+    script = str(Path(__file__).with_name("divided_run.py"))
+    ended = harness.run_script(script, str(tmp_path / "two"), "3", "compute.fully_shard=true", *settings, processes=2)
+    assert ended.code == 0, ended.err
+    base = Settings(batch_size=16, micro_batch=8, curves=False, onnx=False)
+    recipe = Recipe(settings=apply_overrides(base, settings), build=lambda _: divided_run.build(3))
+    run_recipe("digits", recipe, read_contract({}, output_dir=tmp_path / "one"), StopFlag())
+    two, one = (
+        [row["val_loss"] for row in harness.read_rows(tmp_path / name) if "val_loss" in row] for name in ("two", "one")
+    )
+    assert two == pytest.approx(one, rel=1e-3)
+    assert one[-1] < 0.5 * one[0]

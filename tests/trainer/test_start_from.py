@@ -110,6 +110,19 @@ def test_new_average_begins_with_the_weights_and_another_seed_is_said(
         assert torch.allclose(average[name], weights[name], atol=1e-6)  # type: ignore[index]
 
 
+def test_another_optimizer_of_a_new_run_has_new_moments(
+    stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Adam's are not AdamW's, as in a run that changes in place."""
+    folder = tmp_path / "output"
+    assert harness.call(folder, *SMALL, "epochs=2", "optimizer.name=adam", flags=("--from", stopped)) == 0
+    out = capsys.readouterr().out
+    assert "optimizer.name adamw -> adam" in out
+    assert "new: the optimizer's moments (the checkpoint has none for this optimizer)" in out
+    state = newest(folder)["optimizer"]["state"]  # type: ignore[index]
+    assert {int(values["step"]) for values in state.values()} == {13}
+
+
 def test_another_model_is_refused_and_nothing_is_changed(
     stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,12 +218,14 @@ def test_moments_follow_their_parameters_into_other_groups_in_place(
 def test_another_optimizer_starts_with_new_moments_in_place(
     stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """SGD can't use those of AdamW: it says so, and has its own at the end."""
-    folder = Path(shutil.copytree(stopped, tmp_path / "output"))
-    assert harness.call(folder, *SMALL, "epochs=2", "optimizer.name=sgd") == 0
-    assert "optimizer.name adamw -> sgd (from step 31 on), with new moments" in capsys.readouterr().out
-    moments = newest(folder)["optimizer"]["state"].values()  # type: ignore[index]
-    assert all(set(values) == {"momentum_buffer"} for values in moments)
+    """SGD can't use those of AdamW, and Adam's mean something else: each says so, and has its own at the end."""
+    for name, moments in (("sgd", {"momentum_buffer"}), ("adam", {"step", "exp_avg", "exp_avg_sq"})):
+        folder = Path(shutil.copytree(stopped, tmp_path / name))
+        assert harness.call(folder, *SMALL, "epochs=2", f"optimizer.name={name}") == 0
+        assert f"optimizer.name adamw -> {name} (from step 31 on), with new moments" in capsys.readouterr().out
+        state = newest(folder)["optimizer"]["state"]  # type: ignore[index]
+        assert all(set(values) == moments for values in state.values())
+    assert {int(values["step"]) for values in state.values()} == {13}
 
 
 def test_checkpoint_without_a_loss_scale_can_be_gone_on_from_with_fp16() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.trainer import harness, line
-from trainer.base.recipe import Moment
+from trainer.base.recipe import Moment, Recipe
 from trainer.base.sources import Batch
 
 # Shape legend: B batch.
@@ -59,13 +59,14 @@ def test_run_is_validated_within_epochs(tmp_path: Path) -> None:
     assert validated_steps(tmp_path / "o") == [3, 4, 6, 8, 9, 12]
 
 
-def test_run_ends_after_max_steps_within_an_epoch(tmp_path: Path) -> None:
+def test_run_ends_after_max_steps_within_an_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Validated and saved there; the same command has nothing to do, more steps go on."""
     settings = ("validate.every_epochs=0", "max_steps=6")
     assert line.train(line.recipe(*settings), tmp_path / "o") == 0
     status = harness.read_status(tmp_path / "o")
     assert (status["state"], status["step"], status["steps"]) == ("succeeded", 6, 6)
     assert validated_steps(tmp_path / "o") == [6]
+    assert "3 epochs x 4 steps up to step 6" in capsys.readouterr().out
     assert line.train(line.recipe(*settings), tmp_path / "o", harness.StopAtLook(1)) == 0
     assert harness.read_status(tmp_path / "o")["state"] == "succeeded"
 
@@ -137,6 +138,27 @@ def test_metrics_of_the_whole_set_see_each_sample_once(tmp_path: Path) -> None:
     assert {"val_loss", "val_error"} <= row.keys()
 
 
+def test_run_that_is_stopped_in_the_recipe_s_own_evaluation_ends_with_the_same_bits(tmp_path: Path) -> None:
+    """Even one that catches all errors; it is evaluated anew, with the same random numbers."""
+
+    def careful(model: nn.Module, batches: Iterator[Batch]) -> Mapping[str, float]:
+        try:
+            return {"spread": sum(float(model(batch[0]).std() + torch.rand(())) for batch in batches)}
+        except Exception as err:
+            raise AssertionError("a stop is no error of the recipe") from err
+
+    def make() -> Recipe[Any]:
+        return line.recipe("epochs=2", evaluate=careful)
+
+    assert line.train(make(), tmp_path / "whole") == 0
+    # Looks: each step, two batches of metrics, and the second batch of the evaluation.
+    assert line.train(make(), tmp_path / "cut", harness.StopAtLook(STEPS + 4)) == 0
+    status = harness.read_status(tmp_path / "cut")
+    assert (status["state"], status["step"]) == ("stopped", STEPS)
+    assert line.train(make(), tmp_path / "cut") == 0
+    harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
 def test_metrics_with_the_same_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = line.recipe(evaluate=lambda _model, batches: {"loss": float(len(list(batches)))})
     assert line.train(recipe, tmp_path / "o") == 2
@@ -174,3 +196,27 @@ def test_run_that_fails_within_a_validation_ends_with_the_same_bits(call: int, t
     assert harness.read_status(tmp_path / "cut")["state"] == "failed"
     assert line.train(line.recipe(*settings, metrics=noisy), tmp_path / "cut") == 0
     harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+class Telling(nn.Module):
+    """A line whose values tell whether it was compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(1, 1)
+
+    def forward(self, x_B1: torch.Tensor) -> torch.Tensor:
+        values_B1: torch.Tensor = self.inner(x_B1)
+        return values_B1 + (100.0 if torch.compiler.is_compiling() else 0.0)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_validation_of_a_compiled_model_is_compiled(
+    decay: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model itself, or its moving average."""
+    # Without inductor, whose C++ compiler takes seconds.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    settings = ("epochs=1", f"ema_decay={decay}", "compute.compile=on", "optimizer.learning_rate=1e-6")
+    assert line.train(line.recipe(*settings, model=Telling()), tmp_path / "o") == 0
+    assert harness.read_rows(tmp_path / "o")[-1]["val_error"] > 90

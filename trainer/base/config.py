@@ -107,7 +107,12 @@ class CheckpointSettings:
 
     every_steps: int = setting(0, "save after every so many steps", minimum=0, change="freely")
     every_seconds: float = setting(600.0, "save after this time", minimum=0, change="freely")
-    every_epochs: int = setting(1, "save after every so many epochs", minimum=0, change="freely")
+    every_epochs: int = setting(
+        1,
+        "save after every so many epochs; those without a validation at most every 30 s",
+        minimum=0,
+        change="freely",
+    )
     expected_life_hours: float = setting(
         0.0, "the machine's mean time to failure: also saves at Daly's interval", minimum=0, change="freely"
     )

@@ -1,1 +1,1 @@
-"""`find-lr` and `find-batch`: measure good settings on this machine."""
+"""`find-lr`, `find-batch` and `advise`: find good settings by measuring, or by tracing a step. Nothing is saved."""

@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainer.base.config import Settings
@@ -93,6 +93,21 @@ def list_micro_batches(per_device: int, *, most: int = 5) -> list[int]:
 def choose_per_device(settings: Settings, *, gpus: int, samples: int) -> int:
     """Choose the samples of each GPU: those of one GPU now, or fewer if the data have no such batch."""
     return max(1, min(settings.batch_size, samples // gpus))
+
+
+def shard_facts(facts: Facts, *, gpus: int, gathered: int) -> Facts:
+    """Return the facts of a model that is sharded over all GPUs: each has its part of weights, gradients and state.
+
+    Args:
+        facts: of the whole model on one GPU.
+        gpus: how many share it.
+        gathered: bytes of the whole weights that a GPU has at once while it computes with them.
+    """
+    parts = {name: -(-part // gpus) for name, part in facts.parts.items()}
+    saved = sum(facts.parts.values()) - sum(parts.values()) - gathered
+    memory = {size: None if needed is None else needed - saved for size, needed in facts.memory.items()}
+    source = f"{facts.memory_source}; estimated for {gpus} shards"
+    return replace(facts, memory=memory, parts=parts, memory_source=source)
 
 
 def plan_advice(settings: Settings, facts: Facts, *, gpus: int) -> Advice:

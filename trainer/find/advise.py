@@ -16,7 +16,15 @@ from trainer.base.errors import BadRequestError, DeviceMemoryError, first_line
 from trainer.base.memory import is_out_of_memory
 from trainer.base.recipe import Moment, Recipe, Workload
 from trainer.base.sources import StreamSource
-from trainer.find.advice import Advice, Facts, choose_per_device, list_micro_batches, plan_advice, render_advice
+from trainer.find.advice import (
+    Advice,
+    Facts,
+    choose_per_device,
+    list_micro_batches,
+    plan_advice,
+    render_advice,
+    shard_facts,
+)
 from trainer.find.forecast import forecast_memory
 from trainer.find.trial import Say, build_workload, make_batch, prepare_trial
 from trainer.group.distributed import ALONE, ProcessGroup, choose_device
@@ -53,6 +61,7 @@ def advise(
     samples = len(workload.train_data)
     per_device = choose_per_device(recipe.settings, gpus=gpus, samples=samples)
     seconds = _time_sample(workload, min(_TIMED_SAMPLES, per_device))
+    gathered = _count_gathered(workload)
     device = choose_device(contract)
     sizes = list_micro_batches(per_device)
     one = replace(recipe, settings=_for_one_device(recipe.settings, per_device))
@@ -68,6 +77,8 @@ def advise(
         available=int(memory_gib * _GIB) or _memory_of(device),
         is_stream=isinstance(workload.train_data, StreamSource),
     )
+    if recipe.settings.compute.fully_shard and gpus > 1:
+        facts = shard_facts(facts, gpus=gpus, gathered=gathered)
     advice = plan_advice(recipe.settings, facts, gpus=gpus)
     say(json_format.dumps(advice.dump()) if json else render_advice(advice))
     return advice
@@ -109,8 +120,11 @@ def _measure(
         memory[size] = _peak_of_steps(learner, share, device)
         if memory[size] is None:
             break
-    parts = {"weights": _bytes_of(list(learner.model.state_dict().values()))}
-    parts["optimizer"] = _bytes_of(list(learner.optimizer.state.values()))
+    parts = {
+        "weights": _bytes_of(list(learner.model.state_dict().values())),
+        "gradients": _bytes_of([parameter.grad for parameter in learner.model.parameters()]),
+        "optimizer": _bytes_of(list(learner.optimizer.state.values())),
+    }
     return dict(sorted(memory.items(), reverse=True)), f"measured on {torch.cuda.get_device_name(device)}", parts
 
 
@@ -143,6 +157,12 @@ def _time_sample(workload: Workload, count: int) -> float:
     began = time.perf_counter()
     make_batch(workload, count, cpu)
     return (time.perf_counter() - began) / count
+
+
+def _count_gathered(workload: Workload) -> int:
+    """Count the bytes of weights that FSDP all-gathers at once: a block in use, and the next one ahead of its use."""
+    blocks = [_bytes_of(list(block.parameters())) for block in workload.blocks]
+    return 2 * max(blocks) if blocks else _bytes_of(list(workload.model.parameters()))
 
 
 def _memory_of(device: torch.device) -> int:

@@ -35,7 +35,12 @@ class ProcessGroup:
     size: int
     device: torch.device
     store: Store | None = None
-    """The key-value store of the rendezvous, for messages outside of collectives; None in a group of one."""
+    """The key-value store of the rendezvous, for messages outside of collectives; None if torch has no such group."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether torch.distributed has this group; of one process only if the caller has opened it."""
+        return self.size > 1 or self.store is not None
 
     @property
     def is_main(self) -> bool:
@@ -150,7 +155,9 @@ def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
     device = choose_device(contract)
     rank, size = contract.rank, contract.world_size
     if size == 1:
-        yield ProcessGroup(rank=0, size=1, device=device)
+        # A group of one that the caller has opened can shard a model and synchronise like a larger one.
+        store = dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
+        yield ProcessGroup(rank=0, size=1, device=device, store=store)
         return
     torchrun_store, _, _ = next(rendezvous("env://"))
     store = open_group_store(torchrun_store, rank=rank, size=size)

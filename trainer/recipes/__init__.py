@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
+from trainer import PROGRAM
 from trainer.base.errors import BadRequestError
 
 GROUP = "kedge.recipes"
@@ -147,7 +148,7 @@ def _unknown(text: str, names: list[str]) -> BadRequestError:
     return BadRequestError(
         f"unknown recipe {text}",
         why=f"the recipes are: {', '.join(names)}; a file or package.module:function may be given as well",
-        fix=f"did you mean python -m trainer {suggestion}?",
+        fix=f"did you mean {PROGRAM} {suggestion}?",
     )
 
 

@@ -76,10 +76,12 @@ class Console:
 
 def render_banner(name: str, *, device: str, parameters: int, plan: BatchPlan) -> str:
     """Describe what is about to be trained."""
+    is_whole = plan.total_steps == plan.epochs * plan.steps_per_epoch
+    total = f"= {plan.total_steps:,} steps" if is_whole else f"up to step {plan.total_steps:,}"
     return (
         f"{name} on {plan.world_size} x {device}  {parameters:,} parameters  "
         f"{render_split(plan)}  "
-        f"{plan.epochs} epochs x {plan.steps_per_epoch} steps = {plan.total_steps:,} steps"
+        f"{plan.epochs} epochs x {plan.steps_per_epoch} steps {total}"
     )
 
 

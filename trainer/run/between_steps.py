@@ -14,7 +14,7 @@ from trainer.checkpoints.store import Rating
 from trainer.report.console import render_epoch
 from trainer.run.run import Run, current_moment
 from trainer.run.saving import Rated, save
-from trainer.run.validate import call_evaluated, validate
+from trainer.run.validate import validate
 
 SAMPLE_STREAM = 2
 """Of the random numbers that samples draw."""
@@ -125,7 +125,7 @@ def _make_samples(run: Run) -> None:
         return make(model, moment)
 
     with torch.no_grad(), run.randomness.apart(SAMPLE_STREAM, step=run.progress.step):
-        samples = call_evaluated(run, make_samples, None)
+        samples = run.learner.call_evaluated(make_samples, None)
     if run.group.is_main:
         run.report.samples.write(samples, epoch=run.progress.epoch + 1)
 

@@ -210,7 +210,7 @@ def _choose_moments(run: Run, state: State, *, is_carried: bool) -> Any:
     saved, optimizer = state["optimizer"], run.learner.optimizer
     if saved is None:
         if is_carried:
-            run.console.say("new: the optimizer's moments (the checkpoint has none)")
+            run.console.say("new: the optimizer's moments (the checkpoint has none for this optimizer)")
         return None
     if not is_carried and _has_same_groups(saved, optimizer.param_groups):
         return saved

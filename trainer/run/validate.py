@@ -5,10 +5,9 @@ happened or was interrupted.
 """
 
 # Shape legend: B batch, M metrics.
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TypeVar
 
 import torch
 from torch import nn
@@ -20,8 +19,6 @@ from trainer.data.batch import count_samples, slice_batch
 from trainer.run.run import Run, current_moment
 from trainer.run.saving import handle_requests
 
-T = TypeVar("T")
-R = TypeVar("R")
 STREAM = 1
 """Of the random numbers that validation draws."""
 
@@ -44,16 +41,17 @@ def validate(run: Run) -> dict[str, float] | None:
             if handle_requests(run):
                 return None
             _add_batch(run, batch, count, means, set_metrics)
-        parts = [means.average(run), _merge(run, set_metrics), _evaluate(run)]
+        try:
+            parts = [means.average(run), _merge(run, set_metrics), _evaluate(run)]
+        except _EvaluationStoppedError:
+            return None
     measured = _join(parts)
     # Processes that differ by a rounding would decide differently which weights are the best.
     return run.group.broadcast_from_main(lambda: {f"val_{name}": value for name, value in measured.items()})
 
 
-def call_evaluated(run: Run, function: Callable[[nn.Module, T], R], argument: T) -> R:
-    """Call a function of the recipe with the model that is evaluated, in the precision of training."""
-    with run.learner.precision.autocast():
-        return run.learner.call_evaluated(function, argument)
+class _EvaluationStoppedError(BaseException):
+    """Leaves the recipe's own evaluation, through any `except Exception` of it."""
 
 
 @dataclass(slots=True)
@@ -90,7 +88,7 @@ def _add_batch(run: Run, batch: Batch, count: int, means: _Means, set_metrics: M
         return
     whole, workload = slice_batch(batch, 0, count) if count else batch, run.workload
     if workload.metrics is not None:
-        measured = call_evaluated(run, workload.metrics, whole)
+        measured = run.learner.call_evaluated(workload.metrics, whole)
         for name, values_B in measured.items():
             means.add(name, values_B[:count].float().sum(), count)
     else:
@@ -99,7 +97,7 @@ def _add_batch(run: Run, batch: Batch, count: int, means: _Means, set_metrics: M
             means.add("loss", loss.float() * weight, weight)
     for name, metric in set_metrics.items():
         spare = metric if count else workload.set_metrics[name]()
-        call_evaluated(run, spare.update, whole)
+        run.learner.call_evaluated(spare.update, whole)
 
 
 def _measure_loss(run: Run, batch: Batch) -> tuple[torch.Tensor, float | torch.Tensor]:
@@ -110,7 +108,7 @@ def _measure_loss(run: Run, batch: Batch) -> tuple[torch.Tensor, float | torch.T
         return loss(model, batch, moment)
 
     weight = run.workload.weight(batch) if run.workload.weight else count_samples(batch)
-    return call_evaluated(run, measure, batch), weight
+    return run.learner.call_evaluated(measure, batch), weight
 
 
 def _merge(run: Run, set_metrics: Mapping[str, SetMetric]) -> dict[str, float]:
@@ -123,7 +121,10 @@ def _merge(run: Run, set_metrics: Mapping[str, SetMetric]) -> dict[str, float]:
 
 
 def _evaluate(run: Run) -> dict[str, float]:
-    """Call the recipe's own evaluation, and average its results over the processes; collective."""
+    """Call the recipe's own evaluation, and average its results over the processes; collective.
+
+    Several processes handle no requests meanwhile: nobody knows that they take the same number of batches.
+    """
     evaluate = run.workload.evaluate
     if evaluate is None:
         return {}
@@ -131,6 +132,8 @@ def _evaluate(run: Run) -> dict[str, float]:
 
     def batches() -> Iterator[Batch]:
         for batch, count in run.stall_watchdog.follow(_shares(run)):
+            if run.group.size == 1 and handle_requests(run):
+                raise _EvaluationStoppedError
             counts.append(count)
             if count:
                 yield slice_batch(batch, 0, count)
@@ -138,7 +141,7 @@ def _evaluate(run: Run) -> dict[str, float]:
                 yield batch
 
     has_samples = run.group.rank < len(run.workload.validation_data) or run.learner.sharding is not None
-    results = dict(call_evaluated(run, evaluate, batches())) if has_samples else {}
+    results = dict(run.learner.call_evaluated(evaluate, batches())) if has_samples else {}
     everyones = [(each, count) for each, count in run.group.all_gather((results, sum(counts))) if count]
     names = dict.fromkeys(chain.from_iterable(each for each, _ in everyones))
     return {name: _average([(each[name], count) for each, count in everyones if name in each]) for name in names}

@@ -72,6 +72,7 @@ def carry_over(state: State, path: Path, target: Target) -> Carried:
     )
     check_epochs_left(position, target.plan)
     same_random = _has_same_random_states(state, target)
+    is_same_optimizer = old.get("optimizer.name") == target.fingerprint.get("optimizer.name")
     report = [
         f"goes on from {path.name}: {describe_position(position, target.plan)}",
         f"kept: {', '.join(_list_kept(state, target, same_random=same_random))}",
@@ -84,6 +85,7 @@ def carry_over(state: State, path: Path, target: Target) -> Carried:
             **state,
             "progress": make_progress(position, target.plan, means=progress if position.step_in_epoch else None),
             "average": choose_average(state, target),
+            "optimizer": state["optimizer"] if is_same_optimizer else None,
             "rng": state["rng"] if same_random else [],
             "started_from": path.name,
         },

@@ -126,7 +126,7 @@ def _list_steps(path: Path) -> list[str]:
     if not path.is_dir() or is_whole(path):
         return []
     found = [item for folder in (path, path / "checkpoints") if folder.is_dir() for item in folder.iterdir()]
-    return [str(item.relative_to(path)) for item in found if _STEP.fullmatch(item.name)]
+    return [str(item.relative_to(path)) for item in found if _STEP.fullmatch(item.name) and is_whole(item)]
 
 
 def _step_of(name: str) -> tuple[int, str]:

@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 def is_sharded(compute: ComputeSettings, group: ProcessGroup) -> bool:
     """Whether the model is sharded over the processes."""
-    return compute.fully_shard and group.size > 1
+    return compute.fully_shard and group.is_open
 
 
 def check_settings(settings: Settings, model: nn.Module, group: ProcessGroup) -> None:
@@ -153,7 +153,7 @@ def _synchronise_batchnorm(
     model: nn.Module, compute: ComputeSettings, group: ProcessGroup, say: Say
 ) -> tuple[nn.Module, bool]:
     """Convert to SyncBN if the settings ask for it and the device supports it; return whether it was."""
-    if not compute.sync_batchnorm or group.size == 1:
+    if not compute.sync_batchnorm or not group.is_open:
         return model, False
     if group.device.type != "cuda":
         say("sync_batchnorm ignored: torch has it for GPUs only; each process normalises over its own share")

@@ -50,8 +50,8 @@ class Learner:
         model: the model without wrappers; its parts may be compiled, sharded or recomputed in place.
         evaluate_through: calls functions with `evaluated`, with all of its weights.
         sharding: None if each process has the whole model.
-        trainable_only: whether a checkpoint has only the weights that are trained.
         is_as_built: whether the model is as the recipe made it, so that it can be exported.
+        trainable_only: whether a checkpoint has only the weights that are trained.
     """
 
     group: ProcessGroup

@@ -21,6 +21,7 @@ def test_the_bundled_trainer_travels_beside_one_of_the_user_s_own(box: Box, work
     box.sync(work, **trainer_packages(work))
     assert run(box, "trainer") == "theirs\n"
     assert "(built in)" in run(box, "kedge_trainer", "recipes")
+    assert "did you mean python -m kedge_trainer digits?" in run(box, "kedge_trainer", "digit")
     refused = run(box, "kedge_trainer", "mine:recipe")
     assert "recipe() returned <class 'module'>" in refused
     assert f"trainer is {box.code.resolve()}/kedge_trainer/trainer/" in run(box, "kedge_trainer", "where:recipe")

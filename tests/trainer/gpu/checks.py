@@ -46,6 +46,7 @@ def check_features(whole: Outcome, printed: str) -> None:
     assert (whole.state["average"] is not None) is ("ema" in names)
     assert bool(whole.state["scaler"]) is ("fp16" in names)
     assert "torch.compile failed" not in printed
+    assert ("sharded over 1 processes (FSDP2)" in printed) is ("fsdp" in names)
     traced = list((whole.folder / "profile").glob("steps-2-3*"))
     has_memory = "profile" in names and torch.cuda.is_available()
     assert len(traced) == ("profile" in names) + has_memory

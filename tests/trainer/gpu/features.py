@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, but not in its __all__
 from torch.nn import functional
 
 from tests.trainer import harness
@@ -149,7 +151,7 @@ def train(case: Collection[str], folder: Path) -> Outcome:
     )
     recipe = Recipe(settings=apply_overrides(settings, assignments), build=lambda _: build(case))
     profile = ProfileRequest(first=2, last=3) if "profile" in case else None
-    with _globals_restored(case):
+    with _globals_restored(case), _group_of_one(case):
         run_recipe("digits", recipe, read_contract({}, output_dir=folder), StopFlag(), profile=profile)
     rows = harness.read_rows(folder)
     return Outcome(
@@ -211,6 +213,21 @@ def _globals_restored(case: Collection[str]) -> Iterator[None]:
         torch.backends.cudnn.deterministic = False
         if "compile" in case:
             torch.compiler.reset()
+
+
+@contextmanager
+def _group_of_one(case: Collection[str]) -> Iterator[None]:
+    """Open a process group of this process alone, for what needs one: it shards and synchronises over one process."""
+    if not {"fsdp", "sync_batchnorm"} & set(case):
+        yield
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    store = HashStore()
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def _is_excluded(case: Collection[str]) -> bool:

@@ -28,7 +28,7 @@ TF32_SINCE = 8
 def test_save_neither_waits_for_the_device_nor_sees_the_next_step(tmp_path: Path) -> None:
     """Under a kernel of a second `save` returns at once, and the file has the weights from before the next update."""
     weights_F = torch.zeros(1_000_000, device="cuda")
-    saver = Saver(CheckpointStore(tmp_path, keep=1, fingerprint={}))
+    saver = Saver(CheckpointStore(tmp_path, keep=1, fingerprint={}), device=torch.device("cuda", 0))
     saver.reserve({"model": {"weights": weights_F}})
     saver.wait()
     torch.cuda.synchronize()
