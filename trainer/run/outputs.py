@@ -140,6 +140,8 @@ def _export(
 def _load_selected(run: Run, selected: SelectedWeights) -> nn.Module:
     """Return the whole model with the selected weights."""
     model = run.model if run.learner.is_as_built else run.spec.rebuild()
+    if not run.learner.is_as_built and not run.learner.sharding:
+        model.load_state_dict(run.model.state_dict())  # weights that aren't trained may come from elsewhere
     load_weights(model, selected.weights, names=run.learner.saved_names if run.workload.trainable_only else None)
     return model
 
