@@ -162,7 +162,8 @@ def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
     torchrun_store, _, _ = next(rendezvous("env://"))
     store = open_group_store(torchrun_store, rank=rank, size=size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    if not dist.is_initialized():  # a run before this one in the same process has left its group
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     yield ProcessGroup(rank=rank, size=size, device=device, store=store)
     if device.type == "cuda":
         dist.destroy_process_group()
