@@ -12,15 +12,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.random import Generator
 from PIL import Image
 from torch import nn
 
 from trainer.api import ArraySource, Batch, OptimizerSettings, Recipe, ScheduleSettings, Settings, Workload, setting
 
 # Shape legend: B batch, C channels, H height, W width, K classes.
-MEAN_C = np.array([0.485, 0.456, 0.406], dtype=np.float32)
-DEVIATION_C = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+MEAN_C, DEVIATION_C = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], dtype=np.float32)
 # Goyal et al. 2017: 0.1 for 256 pictures a step, after a warm-up of 5 epochs, which are 25,000 such steps.
 SGD = OptimizerSettings(name="sgd", learning_rate=0.1, scaling="linear", base_batch=256, weight_decay=1e-4, clip_norm=0)
 COSINE = ScheduleSettings(name="cosine", warmup_steps=25_000, final=0)
@@ -82,31 +80,29 @@ def measure(model: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
     return {"loss": loss_B, "top1": hits_B5[:, 0], "top5": hits_B5.sum(1)}
 
 
-def pictures(folder: Path, classes: list[str], crop: Callable[[Image.Image, Generator], Image.Image]) -> ArraySource:
+def pictures(folder: Path, classes: list[str], crop: Callable[..., Image.Image]) -> ArraySource:
     """List the pictures in one folder per class; a sample is one, normalised, (3, H, W), and its class."""
     files = [(str(p), label) for label, name in enumerate(classes) for p in sorted((folder / name).glob("*"))]
     files = [(path, label) for path, label in files if path.lower().endswith((".jpeg", ".jpg", ".png"))]
     if not files:
         raise ValueError(f"no pictures {folder}/CLASS/*.jpeg, .jpg or .png: set data.folder")
 
-    def read(sample: Batch, rng: Generator) -> Batch:
+    def read(sample: Batch, rng: np.random.Generator) -> Batch:
         with Image.open(files[int(sample[0])][0]) as file:
             square = crop(file.convert("RGB"), rng)
         pixels_HWC = (np.asarray(square, dtype=np.float32) / 255 - MEAN_C) / DEVIATION_C
         return torch.from_numpy(pixels_HWC).permute(2, 0, 1).contiguous(), sample[1]
 
-    labels = torch.tensor([label for _, label in files])
-    return ArraySource(torch.arange(len(files)), labels, transform=read)
+    return ArraySource(torch.arange(len(files)), torch.tensor([label for _, label in files]), transform=read)
 
 
-def random_square(picture: Image.Image, pixels: int, rng: Generator) -> Image.Image:
+def random_square(picture: Image.Image, pixels: int, rng: np.random.Generator) -> Image.Image:
     """Cut out a rectangle (Szegedy et al. 2015, arXiv:1409.4842), resize it, and mirror it with probability 1/2."""
-    box = random_box(picture.width, picture.height, rng)
-    square = picture.resize((pixels, pixels), Image.Resampling.BILINEAR, box)
+    square = picture.resize((pixels, pixels), Image.Resampling.BILINEAR, random_box(*picture.size, rng))
     return square.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else square
 
 
-def random_box(width: int, height: int, rng: Generator) -> tuple[float, float, float, float]:
+def random_box(width: int, height: int, rng: np.random.Generator) -> tuple[float, float, float, float]:
     """Draw left, top, right, bottom: 8% to 100% of the area, with a ratio of 3/4 to 4/3.
 
     If ten draws don't fit, it is the largest box in the middle with an admissible ratio, as in torchvision.
