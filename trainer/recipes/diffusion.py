@@ -7,7 +7,6 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from torch.nn import functional
 
 from trainer.api import (
     ArraySource,
-    Moment,
     OptimizerSettings,
     Recipe,
     Sample,
@@ -81,7 +79,7 @@ def build_workload(settings: DigitsDiffusionSettings) -> Workload:
     train_NCHW, held_out_NCHW = images_NCHW[:-HELD_OUT], images_NCHW[-HELD_OUT:]
 
     def diffuse(sample: Sample, rng: np.random.Generator) -> Sample:
-        (image_CHW,) = sample
+        image_CHW = sample
         step = torch.tensor(int(rng.integers(process.steps)))
         noise_CHW = torch.from_numpy(rng.standard_normal(image_CHW.shape, dtype=np.float32))
         return process.noisy(image_CHW, step, noise_CHW), step, noise_CHW
@@ -93,20 +91,20 @@ def build_workload(settings: DigitsDiffusionSettings) -> Workload:
         train_data=ArraySource(train_NCHW, transform=diffuse),
         validation_data=ArraySource(process.noisy(held_out_NCHW, steps_N, noise_NCHW), steps_N, noise_NCHW),
         loss=lambda model, batch: functional.mse_loss(model(batch[0], batch[1]), batch[2]),
-        samples=lambda model, moment: draw(model, moment, process, settings.diffusion),
+        samples=lambda model, _moment: draw(model, process, settings.diffusion),
         export_inputs=(torch.zeros(2, 1, 8, 8), torch.zeros(2, dtype=torch.long)),
         data="scikit-learn's digits, scaled to [-1, 1]",
     )
 
 
-def draw(model: nn.Module, moment: Moment, process: "Diffusion", settings: DiffusionSettings) -> Mapping[str, Any]:
+def draw(model: nn.Module, process: "Diffusion", settings: DiffusionSettings) -> Mapping[str, bytes]:
     """Sample 64 pictures from always the same noise, as one PNG."""
     images_BCHW = process.sample(model, 64, steps=settings.sample_steps, eta=settings.eta)
     grid_HW = images_BCHW.reshape(8, 8, 8, 8).permute(0, 2, 1, 3).reshape(64, 64)
     picture = Image.fromarray(((grid_HW + 1) * 127.5).round().to(torch.uint8).numpy())
     file = io.BytesIO()
     picture.resize((512, 512), Image.Resampling.NEAREST).save(file, "PNG")
-    return {"digits.png": picture}
+    return {"digits.png": file.getvalue()}
 
 
 class Diffusion:
@@ -121,7 +119,8 @@ class Diffusion:
     def noisy(self, images: torch.Tensor, steps: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Return pictures after so many steps, equation 4: (C, H, W) and a step, or (B, C, H, W) and (B,)."""
         kept = self.kept_T[steps][..., None, None, None]
-        return kept.sqrt() * images + (1 - kept).sqrt() * noise
+        noisy: torch.Tensor = kept.sqrt() * images + (1 - kept).sqrt() * noise
+        return noisy
 
     @torch.no_grad()
     def sample(self, model: nn.Module, count: int, *, steps: int, eta: float, seed: int = 0) -> torch.Tensor:
@@ -180,4 +179,5 @@ class Block(nn.Module):
     def forward(self, x_BCHW: torch.Tensor, time_BE: torch.Tensor) -> torch.Tensor:
         """Return the block's output, (B, C, H, W)."""
         hidden_BCHW = self.before(x_BCHW) + self.time(time_BE)[:, :, None, None]
-        return x_BCHW + self.after(hidden_BCHW)
+        after_BCHW: torch.Tensor = self.after(hidden_BCHW)
+        return x_BCHW + after_BCHW
