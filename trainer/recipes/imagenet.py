@@ -57,10 +57,11 @@ def build_workload(settings: ImageNetSettings) -> Workload:
     """Make the data, and the ResNet for the classes that train/ has."""
     folder, pixels = Path(settings.data.folder), settings.data.pixels
     classes = sorted(path.name for path in (folder / "train").glob("*") if path.is_dir())
+    train_data = pictures(folder / "train", classes, lambda image, rng: random_square(image, pixels, rng))
     model = resnet(settings.model.depth, len(classes))
     return Workload(
         model=model,
-        train_data=pictures(folder / "train", classes, lambda image, rng: random_square(image, pixels, rng)),
+        train_data=train_data,
         validation_data=pictures(folder / "val", classes, lambda image, _rng: middle_square(image, pixels)),
         loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1),
         metrics=measure,
@@ -127,8 +128,7 @@ def middle_square(picture: Image.Image, pixels: int) -> Image.Image:
 def resnet(depth: Literal[50, 18], classes: int) -> nn.Sequential:
     """Make a ResNet with torchvision's names: (B, 3, H, W) -> scores (B, K)."""
     counts, factor, before = ((3, 4, 6, 3), 4, 64) if depth == 50 else ((2, 2, 2, 2), 1, 64)
-    parts = {"conv1": convolution(3, 64, 7, 2), "bn1": nn.BatchNorm2d(64), "relu": nn.ReLU()}
-    parts["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
+    parts = dict(conv1=convolution(3, 64, 7, 2), bn1=nn.BatchNorm2d(64), relu=nn.ReLU(), maxpool=nn.MaxPool2d(3, 2, 1))
     for number, count in enumerate(counts):
         width = 64 << number
         blocks = [Block(before, width, factor, stride=2 if number else 1)]
