@@ -30,9 +30,8 @@ def test_noise_grows_as_in_the_closed_form() -> None:
         kept *= 1 - (1e-4 + (0.02 - 1e-4) * step / 999)
         if step in (0, 99, 499, 999):
             assert float(process.kept_T[step]) == pytest.approx(kept, rel=1e-4)
-    step = torch.tensor(300)
     noise = torch.randn(20_000, 1, 1, 1, generator=torch.Generator().manual_seed(0))
-    noisy = process.noisy(torch.full_like(noise, 0.5), step.expand(20_000), noise)
+    noisy = process.noisy(torch.full_like(noise, 0.5), torch.full((20_000,), 300), noise)
     assert float(noisy.var()) == pytest.approx(1 - float(process.kept_T[300]), rel=0.05)
     assert float(noisy.mean()) == pytest.approx(0.5 * float(process.kept_T[300].sqrt()), abs=0.03)
 

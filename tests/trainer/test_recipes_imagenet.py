@@ -13,11 +13,11 @@ from trainer.recipes.imagenet import middle_square, random_box, resnet
 SMALL = (
     "model.depth=18",
     "data.pixels=32",
-    "batch_size=16",
+    "batch_size=8",
     "workers=0",
-    "epochs=6",
+    "epochs=5",
     "schedule.warmup_steps=0",
-    "optimizer.learning_rate=0.5",
+    "optimizer.learning_rate=1.0",
     "onnx=false",
     "curves=false",
 )

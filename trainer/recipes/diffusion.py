@@ -75,7 +75,7 @@ def build_workload(settings: DigitsDiffusionSettings) -> Workload:
     """Make the network, the training pictures, and validation pictures whose noise is always the same."""
     process = Diffusion(settings.diffusion.steps)
     images_NCHW = torch.from_numpy(load_digits().images).float()[:, None] / 8 - 1
-    # The last writers' digits: none of them wrote a training picture.
+    # The last pictures are held out, in the order of the data set: the same ones for every seed.
     train_NCHW, held_out_NCHW = images_NCHW[:-HELD_OUT], images_NCHW[-HELD_OUT:]
 
     def diffuse(sample: Sample, rng: np.random.Generator) -> Sample:

@@ -57,10 +57,11 @@ def build_workload(settings: ImageNetSettings) -> Workload:
     """Make the data, and the ResNet for the classes that train/ has."""
     folder, pixels = Path(settings.data.folder), settings.data.pixels
     classes = sorted(path.name for path in (folder / "train").glob("*") if path.is_dir())
+    train_data = pictures(folder / "train", classes, lambda image, rng: random_square(image, pixels, rng))
     model = resnet(settings.model.depth, len(classes))
     return Workload(
         model=model,
-        train_data=pictures(folder / "train", classes, lambda image, rng: random_square(image, pixels, rng)),
+        train_data=train_data,
         validation_data=pictures(folder / "val", classes, lambda image, _rng: middle_square(image, pixels)),
         loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1),
         metrics=measure,
@@ -127,8 +128,7 @@ def middle_square(picture: Image.Image, pixels: int) -> Image.Image:
 def resnet(depth: Literal[50, 18], classes: int) -> nn.Sequential:
     """Make a ResNet with torchvision's names: (B, 3, H, W) -> scores (B, K)."""
     counts, factor, before = ((3, 4, 6, 3), 4, 64) if depth == 50 else ((2, 2, 2, 2), 1, 64)
-    parts = {"conv1": convolution(3, 64, 7, 2), "bn1": nn.BatchNorm2d(64), "relu": nn.ReLU()}
-    parts["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
+    parts = OrderedDict(conv1=conv(3, 64, 7, 2), bn1=nn.BatchNorm2d(64), relu=nn.ReLU(), maxpool=nn.MaxPool2d(3, 2, 1))
     for number, count in enumerate(counts):
         width = 64 << number
         blocks = [Block(before, width, factor, stride=2 if number else 1)]
@@ -136,7 +136,7 @@ def resnet(depth: Literal[50, 18], classes: int) -> nn.Sequential:
         parts[f"layer{number + 1}"] = nn.Sequential(*blocks)
         before = width * factor
     parts |= {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "fc": nn.Linear(before, classes)}
-    return nn.Sequential(OrderedDict(parts))
+    return nn.Sequential(parts)
 
 
 class Block(nn.Sequential):
@@ -148,13 +148,13 @@ class Block(nn.Sequential):
         channels = [before, *[width] * (len(kernels) - 1), width * factor]
         for i, kernel in enumerate(kernels):
             self.add_module(f"relu{i}", nn.ReLU() if i else nn.Identity())
-            layer = convolution(channels[i], channels[i + 1], kernel, stride if i == kernels.index(3) else 1)
+            layer = conv(channels[i], channels[i + 1], kernel, stride if i == kernels.index(3) else 1)
             self.add_module(f"conv{i + 1}", layer)
             self.add_module(f"bn{i + 1}", norm := nn.BatchNorm2d(channels[i + 1]))
         # A block starts as its shortcut (Goyal et al. 2017, section 5.1).
         nn.init.zeros_(norm.weight)
         is_same = stride == 1 and before == width * factor
-        shortcut = [] if is_same else [convolution(before, channels[-1], 1, stride), nn.BatchNorm2d(channels[-1])]
+        shortcut = [] if is_same else [conv(before, channels[-1], 1, stride), nn.BatchNorm2d(channels[-1])]
         self.downsample = nn.Sequential(*shortcut)
 
     def forward(self, x_BCHW: torch.Tensor) -> torch.Tensor:
@@ -165,7 +165,7 @@ class Block(nn.Sequential):
         return nn.functional.relu(x_BCHW + shortcut_BCHW)
 
 
-def convolution(before: int, after: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+def conv(before: int, after: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     """Make a convolution, initialised as in He et al. 2015 (arXiv:1502.01852)."""
     layer = nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
