@@ -9,6 +9,7 @@ from trainer.base.config import (
     Settings,
     ValidateSettings,
 )
+from trainer.base.errors import BadRequestError
 from trainer.base.objectives import CLASSIFICATION, accuracy, cross_entropy
 from trainer.base.recipe import Hooks, Moment, Recipe, SetMetric, Workload
 from trainer.base.setting import setting
@@ -23,6 +24,7 @@ from trainer.data.tar import TarSource
 __all__ = [
     "CLASSIFICATION",
     "ArraySource",
+    "BadRequestError",
     "Batch",
     "BucketedByLength",
     "CheckpointSettings",

@@ -178,3 +178,9 @@ def test_a_split_has_every_sample_on_one_side(count: int, held_out: float) -> No
     assert len(sides[1]) == (held_out if held_out >= 1 else round(held_out * count))
     again = split(source, held_out, seed=3)[1]
     assert [int(again.sample(i, rng)) for i in range(len(again))] == sides[1]
+
+
+def test_array_that_can_not_become_a_tensor_is_refused_with_a_way_out() -> None:
+    """Names of files, for example."""
+    with pytest.raises(BadRequestError, match="names of files"):
+        ArraySource(np.array(["a.png", "b.png"]))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from trainer.base.errors import BadRequestError
+from trainer.base.errors import BadRequestError, first_line
 from trainer.base.sources import Sample, SampleSource
 from trainer.data.order import order_by_length, order_source
 from trainer.data.seeded import seeded
@@ -47,8 +47,16 @@ class ArraySource:
 
 
 def _as_tensor(array: NDArray[Any] | torch.Tensor) -> "torch.Tensor | _ReadOnly":
-    is_read_only = isinstance(array, np.ndarray) and not array.flags.writeable
-    return _ReadOnly(array) if is_read_only else torch.as_tensor(array)
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        return _ReadOnly(array)
+    try:
+        return torch.as_tensor(array)
+    except (TypeError, ValueError) as err:
+        raise BadRequestError(
+            "an array of samples can't become a tensor",
+            why=first_line(err),
+            fix="give numbers; for names of files, give torch.arange(count), and open the file in the transform",
+        ) from err
 
 
 class _ReadOnly:
