@@ -15,7 +15,7 @@ WORKERS := 6
 # The tests of a file share its fixtures; tests/conftest.py says which files come first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo install uninstall test check nightly anew audit fuzz mutants lint types contracts collect quick unit docs cloud bench gpu lock setup room room-demo room-docs system programs tools clean
+.PHONY: help demo install uninstall test check nightly anew audit fuzz mutants mutants-trainer lint types contracts collect quick unit docs cloud bench gpu lock setup room room-demo room-docs system programs tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -83,7 +83,16 @@ fuzz: setup ## Look for inputs that break a promise (tests/fuzz)
 mutants: setup ## Ask whether tests notice when core is wrong; ARGS=--write keeps the table
 	rm -rf mutants && mkdir -p build
 	$(BIN)/mutmut run --max-children 2 > build/mutants.log || { tail -c 3000 build/mutants.log; exit 1; }
-	$(BIN)/python -m tests.mutation_score $(ARGS)
+	$(BIN)/python -m tests.mutation_score core $(ARGS)
+
+# In a copy, because mutmut has one configuration for each checkout.
+mutants-trainer: setup ## The same for the trainer's steps, checkpoints and process group
+	rm -rf build/trainer-mutants && mkdir -p build/trainer-mutants
+	git ls-files -z | xargs -0 cp --parents -t build/trainer-mutants
+	sed -i '/^\[tool.mutmut\]/,/^$$/d' build/trainer-mutants/pyproject.toml
+	cat tests/mutants_trainer.toml >> build/trainer-mutants/pyproject.toml
+	cd build/trainer-mutants && $(abspath $(BIN))/mutmut run --max-children 2 > ../trainer-mutants.log || { tail -c 3000 ../trainer-mutants.log; exit 1; }
+	$(BIN)/python -m tests.mutation_score trainer $(ARGS)
 
 # Unlike `make test`, which forks most programs from one with their imports done, skips the box's own tests if they have
 # passed unchanged, and tries a seeded sample of the enumerated kills and faults (tests/support).

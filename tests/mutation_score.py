@@ -1,4 +1,4 @@
-"""Print how many wrong versions of orchestrator/core its tests notice: `make mutants`, which makes them first.
+"""Print how many wrong versions of the code its tests notice: `make mutants` and `make mutants-trainer` make them.
 
 It fails below 85 %. `--write` keeps the table in tests/README.md.
 """
@@ -9,12 +9,11 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MUTANTS = ROOT / "mutants"
-CORE = Path("orchestrator/core")
 PAGE = ROOT / "tests" / "README.md"
 LEAST_PERCENT = 85
 _HEAD = "| module | changes | noticed | not noticed | reached by no test | score |"
@@ -24,9 +23,23 @@ _NOTICED = {1, 3, 24, 36, -24, 152, 255}
 _UNREACHED = {5, 33}
 
 
-def read_exit_codes(mutants: Path) -> Iterator[tuple[str, int | None]]:
+@dataclass(frozen=True)
+class Subject:
+    """What was changed: its folder, and mutmut's working folder, both below the checkout."""
+
+    name: str
+    folder: Path
+    mutants: Path
+
+
+SUBJECTS = {
+    "core": Subject("core", Path("orchestrator/core"), Path("mutants")),
+    "trainer": Subject("trainer", Path("trainer"), Path("build/trainer-mutants/mutants")),
+}
+
+
+def read_exit_codes(folder: Path) -> Iterator[tuple[str, int | None]]:
     """Yield each change's module and the exit code of its tests; None where it hasn't been tried."""
-    folder = mutants / CORE
     for meta in sorted(folder.rglob("*.meta")):
         module = str(meta.relative_to(folder)).removesuffix(".py.meta")
         for code in json.loads(meta.read_text())["exit_code_by_key"].values():
@@ -53,9 +66,9 @@ def percent(counted: Mapping[str, int]) -> float:
     return 100 * counted["noticed"] / sum(counted.values())
 
 
-def table(counts: Mapping[str, Counter[str]]) -> str:
+def table(counts: Mapping[str, Counter[str]], name: str) -> str:
     """Write the table by module, with the sum at its end."""
-    rows = {**counts, "**core**": sum(counts.values(), Counter[str]())}
+    rows = {**counts, f"**{name}**": sum(counts.values(), Counter[str]())}
     lines = [
         f"| {name} | {sum(row.values()):,} | {row['noticed']:,} | {row['survived']} | {row['unreached']} | "
         f"{percent(row):.1f} % |"
@@ -66,12 +79,14 @@ def table(counts: Mapping[str, Counter[str]]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table, and keep it where that is asked for."""
-    counts = count(read_exit_codes(MUTANTS))
-    text = f"{datetime.now(UTC):%Y-%m-%d}:\n\n{table(counts)}"
+    subject = SUBJECTS["trainer" if "trainer" in arguments else "core"]
+    counts = count(read_exit_codes(ROOT / subject.mutants / subject.folder))
+    text = f"{datetime.now(UTC):%Y-%m-%d}:\n\n{table(counts, subject.name)}"
     print(text)
     if "--write" in arguments:
-        before, _, _ = PAGE.read_text().partition("<!-- score -->\n")
-        PAGE.write_text(f"{before}<!-- score -->\n{text}")
+        begin, end = f"<!-- score: {subject.name} -->\n", f"<!-- end of {subject.name} -->\n"
+        before, _, rest = PAGE.read_text().partition(begin)
+        PAGE.write_text(f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
     score = percent(sum(counts.values(), Counter[str]()))
     if score < LEAST_PERCENT:
         print(f"{score:.1f} % is less than {LEAST_PERCENT} %", file=sys.stderr)
