@@ -228,3 +228,22 @@ def test_run_that_ends_inside_a_period_gives_a_warning() -> None:
     concern = find_schedule_concern(schedule, make_plan(epochs=91, steps_per_epoch=1))
     assert concern is not None
     assert "epochs 70, 150" in concern
+
+
+def test_warmup_in_epochs_has_their_length_whatever_the_batch() -> None:
+    """Two epochs of four steps or of forty: the peak comes after them."""
+    settings = Settings(
+        optimizer=OptimizerSettings(learning_rate=1.0), schedule=ScheduleSettings(name="constant", warmup_epochs=2)
+    )
+    for steps_per_epoch in (4, 40):
+        plan = make_plan(epochs=3, steps_per_epoch=steps_per_epoch)
+        rates = [plan_rates(settings, plan)(step) for step in range(plan.total_steps)]
+        assert rates.index(1.0) == 2 * steps_per_epoch - 1
+        assert rates[0] == 1 / (2 * steps_per_epoch)
+
+
+def test_warmup_as_long_as_the_run_is_reported() -> None:
+    """A run of 8 steps never reaches its peak with a warm-up of 8, and does with one of 7."""
+    plan = make_plan(epochs=2, steps_per_epoch=4)
+    assert "never reaches its peak" in str(find_schedule_concern(ScheduleSettings(warmup_steps=8), plan))
+    assert find_schedule_concern(ScheduleSettings(warmup_steps=7), plan) is None

@@ -45,6 +45,7 @@ class ScheduleSettings:
 
     name: ScheduleName = setting("cosine", "the shape after the warm-up", change="announced")
     warmup_steps: int = setting(0, "steps of linear warm-up", minimum=0, change="announced")
+    warmup_epochs: float = setting(0.0, "the same in epochs, for any batch", minimum=0, change="announced")
     final: float = setting(0.01, "the last rate as a share of the peak", minimum=0, change="announced")
     start: float = setting(0.04, "one_cycle: the first rate as a share of the peak", above=0, change="announced")
     rise: float = setting(0.3, "one_cycle: warm-up as a share of the run", above=0, below=1, change="announced")

@@ -19,9 +19,9 @@ from trainer.api import ArraySource, Batch, OptimizerSettings, Recipe, ScheduleS
 
 # Shape legend: B batch, C channels, H height, W width, K classes.
 MEAN_C, DEVIATION_C = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], dtype=np.float32)
-# Goyal et al. 2017: 0.1 for 256 pictures a step, after a warm-up of 5 epochs, which are 25,000 such steps.
+# Goyal et al. 2017: 0.1 for 256 pictures a step, after a warm-up of 5 epochs.
 SGD = OptimizerSettings(name="sgd", learning_rate=0.1, scaling="linear", base_batch=256, weight_decay=1e-4, clip_norm=0)
-COSINE = ScheduleSettings(name="cosine", warmup_steps=25_000, final=0)
+COSINE = ScheduleSettings(name="cosine", warmup_epochs=5, final=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

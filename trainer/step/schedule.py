@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from trainer.base.config import OptimizerSettings, ScheduleSettings, Settings
 from trainer.base.errors import BadRequestError
@@ -46,11 +47,18 @@ def plan_rates(
     """
     peak = scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)
     if make_schedule is None:
-        return lambda step: learning_rate(settings.schedule, peak=peak, step=step, plan=plan)
+        schedule = resolve_warmup(settings.schedule, plan)
+        return lambda step: learning_rate(schedule, peak=peak, step=step, plan=plan)
     share = make_schedule(plan.total_steps)
     for step in (0, plan.total_steps - 1):
         _check_share(share(step), step)
     return lambda step: peak * share(step)
+
+
+def resolve_warmup(schedule: ScheduleSettings, plan: BatchPlan) -> ScheduleSettings:
+    """Return the schedule with its warm-up in steps; the longer of the two settings counts."""
+    steps = round(schedule.warmup_epochs * plan.steps_per_epoch)
+    return replace(schedule, warmup_steps=max(schedule.warmup_steps, steps))
 
 
 def learning_rate(schedule: ScheduleSettings, *, peak: float, step: int, plan: BatchPlan) -> float:
@@ -72,7 +80,10 @@ def learning_rate(schedule: ScheduleSettings, *, peak: float, step: int, plan: B
 
 
 def find_schedule_concern(schedule: ScheduleSettings, plan: BatchPlan) -> str | None:
-    """Warn if the run ends in the middle of a warm-restart period, at a high rate; None if it ends elsewhere."""
+    """Warn if the run ends within its warm-up, or in the middle of a warm-restart period, at a high rate; else None."""
+    warmup = resolve_warmup(schedule, plan).warmup_steps
+    if warmup >= plan.total_steps:
+        return f"the rate never reaches its peak: the warm-up has {warmup:,} steps, and the run {plan.total_steps:,}"
     if schedule.name != "warm_restarts":
         return None
     epochs = plan.total_steps / plan.steps_per_epoch
