@@ -64,8 +64,8 @@ def find_micro_batch(recipe: Recipe[Any], contract: RunContract, say: Say, *, mo
     because close to the limit native code crashes instead of reporting that memory ran out.
 
     Several processes try the same sizes, and a size fits if it fits on all of them. Their steps reduce no gradients: a
-    process that runs out of memory leaves no other one waiting. A run's gradients are reduced in place, without more
-    memory.
+    process that runs out of memory leaves no other one waiting. With DDP a run needs up to one more set of gradients
+    where it accumulates them.
 
     Raises:
         BadRequestError: the model is to be sharded over several processes.

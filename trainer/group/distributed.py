@@ -58,7 +58,8 @@ class ProcessGroup:
         options: dict[str, Any] = {
             _SYNC_BUFFERS: False,
             "device_ids": [self.device] if self.device.type == "cuda" else None,
-            "gradient_as_bucket_view": True,  # else every gradient is in memory twice
+            # Else every gradient is in memory twice after each step; with accumulation it still is during one.
+            "gradient_as_bucket_view": True,
             "static_graph": settings.static_graph,
             "find_unused_parameters": settings.find_unused_parameters,
         }
