@@ -100,7 +100,8 @@ POINTS = [3, 1, 2, 2, 4, 1, 1, 2]
 def mean_of_points(model: nn.Module, batch: Batch) -> torch.Tensor:
     """Mean over all points, of all samples of a batch that a collate concatenated."""
     assert batch["counts"].sum() == len(batch["points"])
-    return model(batch["points"]).square().mean()
+    mean: torch.Tensor = model(batch["points"]).square().mean()
+    return mean
 
 
 def concatenated() -> Batch:
