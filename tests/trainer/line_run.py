@@ -1,4 +1,4 @@
-"""Fits a line on each of torchrun's ranks: python line_run.py FOLDER SETTING ...
+"""Fits a line on each of torchrun's ranks: python line_run.py FOLDER [one-sample] SETTING ...
 
 Its validation is independent of the model's weights, so that one process and several have to agree on each result.
 """
@@ -20,6 +20,9 @@ from trainer.base.sources import Batch
 # Shape legend: B batch.
 SAMPLES = 5
 """Of validation: with micro-batches of one, the second of two ranks has nothing but padding in the last batch."""
+
+ONE_SAMPLE = "one-sample"
+"""Validates with fewer samples than ranks."""
 
 
 class Median:
@@ -61,7 +64,7 @@ def make_samples(model: nn.Module, moment: Moment) -> Mapping[str, Any]:
     return {"step.txt": str(moment.step)}
 
 
-def recipe(*settings: str) -> Recipe[Any]:
+def recipe(*settings: str, samples: int = SAMPLES) -> Recipe[Any]:
     return line.recipe(
         "epochs=2",
         "micro_batch=1",
@@ -70,7 +73,7 @@ def recipe(*settings: str) -> Recipe[Any]:
         metrics=None,
         loss=loss,
         weight=weight,
-        validation_data=line.Line(SAMPLES),
+        validation_data=line.Line(samples),
         set_metrics={"median": Median},
         evaluate=mean_of_x,
         samples=make_samples,
@@ -80,7 +83,9 @@ def recipe(*settings: str) -> Recipe[Any]:
 
 
 def main(folder: str, *settings: str) -> int:
-    code = harness.train_here(recipe(*settings), Path(folder))
+    samples = 1 if ONE_SAMPLE in settings else SAMPLES
+    made = recipe(*(setting for setting in settings if setting != ONE_SAMPLE), samples=samples)
+    code = harness.train_here(made, Path(folder))
     if os.environ["RANK"] != "0" and not (Path(folder) / "README.md").exists():
         sys.stderr.write("this rank has not waited for the outputs\n")
         return 1

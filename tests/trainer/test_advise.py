@@ -118,7 +118,7 @@ def measure_peak(recipe: Recipe[Settings], *, samples: int, micro_batch: int) ->
         workload = recipe.build(recipe.settings)
         learner = learner_of(recipe, workload)
         learner.model.train()
-        learner.micro_batch = micro_batch
+        learner.expect_share(samples, micro_batch=micro_batch)
         batch = make_batch(workload, samples, torch.device("cpu"))
         for number in range(2):
             with record_function("the last step" if number else "the first step"):
@@ -135,7 +135,7 @@ def test_forecast_is_within_15_percent_of_what_the_allocator_gave(recipe: Recipe
     """Micro-batches of 1, 4 and 16, and 16 samples accumulated by 4; measured by torch's profiler on the CPU."""
     requests = [(1, 1), (4, 4), (16, 16), (16, 4)]
     workload = recipe.build(recipe.settings)
-    batches = [(make_batch(workload, samples, torch.device("cpu")), size) for samples, size in requests]
+    batches = [(make_batch(workload, samples, torch.device("cpu")), samples, size) for samples, size in requests]
     found = forecast_memory(workload.model, lambda: learner_of(recipe, workload), batches)
     measured = [measure_peak(recipe, samples=samples, micro_batch=size) for samples, size in requests]
     assert list(found.peaks) == pytest.approx(measured, rel=0.15)
@@ -148,7 +148,7 @@ def test_forecast_counts_each_part_exactly() -> None:
     parameters = list(workload.model.parameters())
     weights = sum(parameter.nbytes for parameter in parameters)
     before = [parameter.clone() for parameter in parameters]
-    batches = [(make_batch(workload, 2, torch.device("cpu")), 2)]
+    batches = [(make_batch(workload, 2, torch.device("cpu")), 2, 2)]
     found = forecast_memory(workload.model, lambda: learner_of(recipe, workload), batches)
     assert found.gradients == weights
     assert found.weights == 2 * weights

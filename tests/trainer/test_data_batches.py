@@ -58,7 +58,7 @@ def test_structure_is_kept_and_tensors_arrays_and_numbers_are_stacked() -> None:
 def test_any_batch_is_counted_split_and_moved_part_by_part() -> None:
     """Each micro-batch has its samples of every part, and the batch's own structure, also on another device."""
     batch = stack_samples(make_samples())
-    parts = split_batch(batch, 2)
+    parts = split_batch(batch, 2, samples=5)
     assert [count_samples(part) for part in parts] == [2, 2, 1]
     assert parts[1]["pair"].label.tolist() == [2, 3]
     assert parts[1]["scan"].name == ["scan 2", "scan 3"]

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from tests.trainer import harness
 from tests.trainer.learners import FAST, FEATURES, PlainNet, make_learner_of, random_batches, seeded
+from trainer.base.errors import BadRequestError
 from trainer.base.recipe import Moment
 from trainer.base.sources import Batch
 from trainer.step.learner import Learner
@@ -55,6 +56,81 @@ def test_micro_batches_count_by_their_labels(weight: object) -> None:
     for ours, theirs in zip(cut.parameters, whole.parameters, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
     assert sgd_step(4, None)[1] != pytest.approx(loss, rel=1e-3)
+
+
+WEIGHTS = {"tensor": count_labels, "number": lambda batch: float(count_labels(batch))}
+
+
+def mean_of_counted(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """As mean_of_labels, but 0 for a batch without labels."""
+    losses = functional.cross_entropy(model(batch[0]), batch[1], ignore_index=PADDING, reduction="sum")
+    return losses / count_labels(batch).clamp(min=1)
+
+
+@pytest.mark.parametrize("loss", [mean_of_labels, mean_of_counted], ids=["NaN of nothing", "0 of nothing"])
+@pytest.mark.parametrize("micro_batch", [8, 4])
+@pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS)
+def test_batch_in_which_nothing_counts_is_a_loss_of_zero(weight: object, micro_batch: int, loss: object) -> None:
+    """And a step with a gradient of zero, instead of a division by zero or NaN."""
+    changes = {"loss": loss, "weight": weight}
+    learner = make_learner_of([f"micro_batch={micro_batch}"], model=seeded(PlainNet), changes=changes)
+    batch = (torch.randn(8, FEATURES), torch.full((8,), PADDING))
+    result = learner.step(batch, rate=FAST, moment=Moment(step=0))
+    assert (result.loss.item(), result.grad_norm.item(), result.skipped.item()) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS)
+def test_micro_batch_in_which_nothing_counts_adds_nothing(weight: object) -> None:
+    """The loss and the gradient are those of the other half alone, although the mean over nothing is NaN."""
+    values_BF, _ = next(random_batches())
+    batch = (values_BF, torch.tensor([0, 1, 2, 0, *[PADDING] * 4]))
+    changes = {"loss": mean_of_labels, "weight": weight}
+    results = []
+    for settings in ["micro_batch=4"], ["micro_batch=8"]:
+        learner = make_learner_of(settings, model=seeded(PlainNet), changes=changes)
+        results.append(learner.step(batch, rate=FAST, moment=Moment(step=0)))
+    assert results[0].loss.item() == pytest.approx(results[1].loss.item(), rel=1e-6)
+    assert results[0].grad_norm.item() == pytest.approx(results[1].grad_norm.item(), rel=1e-5)
+
+
+POINTS = [3, 1, 2, 2, 4, 1, 1, 2]
+"""Of each sample of a batch."""
+
+
+def mean_of_points(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Mean over all points, of all samples of a batch that a collate concatenated."""
+    assert batch["counts"].sum() == len(batch["points"])
+    mean: torch.Tensor = model(batch["points"]).square().mean()
+    return mean
+
+
+def concatenated() -> Batch:
+    return {"points": torch.randn(sum(POINTS), FEATURES), "counts": torch.tensor(POINTS)}
+
+
+def test_concatenated_batch_is_computed_whole() -> None:
+    """Its first tensor has more rows than the batch has samples: nothing is cut off."""
+    learner = make_learner_of(model=seeded(PlainNet), changes={"loss": mean_of_points})
+    batch = concatenated()
+    expected = mean_of_points(seeded(PlainNet), batch).item()
+    assert learner.step(batch, rate=FAST, moment=Moment(step=0)).loss.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        (concatenated(), r"batch\['points'\] has 16 rows"),
+        ([torch.zeros(8, FEATURES), torch.zeros(8, dtype=torch.long)], "(?s)batch has 2 rows.*tuple or dict"),
+        ((torch.zeros(8, FEATURES), torch.zeros(7)), r"batch\[1\] has 7 rows"),
+        ({"scale": torch.tensor(1.0)}, "it has no samples"),
+    ],
+    ids=["concatenated", "list of tensors", "uneven", "no samples"],
+)
+def test_batch_that_cannot_be_cut_into_micro_batches_is_refused(batch: Batch, text: str) -> None:
+    """With the part that has no row per sample, and what to do."""
+    learner = make_learner_of(["micro_batch=4"])
+    with pytest.raises(BadRequestError, match=text):
+        learner.step(batch, rate=FAST, moment=Moment(step=0))
 
 
 def test_each_groups_rate_is_scaled() -> None:

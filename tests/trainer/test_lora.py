@@ -195,9 +195,9 @@ def test_texts_are_packed_and_prompts_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"tokens": [1, 2, 3]}\n\n{"prompt": "ab", "completion": "c"}\n')
     documents = list(read_documents(str(tmp_path / "a.jsonl"), lambda text: [ord(letter) for letter in text], 9))
     rows = CountedText(documents, length=10)
-    tokens_L, labels_L = rows.sample(0, np.random.default_rng(0))
+    row = rows.sample(0, np.random.default_rng(0))
     assert len(rows) == 1
-    places = [(int(token), int(label)) for token, label in zip(tokens_L, labels_L, strict=True)]
+    places = [(int(token), int(label)) for token, label in zip(row["input_ids"], row["labels"], strict=True)]
     first = [(1, IGNORED), (2, 2), (3, 3), (9, 9)]
     second = [(97, IGNORED), (98, IGNORED), (99, 99), (9, 9)]
     assert places[8:] == [(0, IGNORED)] * 2
@@ -214,7 +214,7 @@ def test_text_without_a_tokenizer_names_the_line(tmp_path: Path) -> None:
 def test_loss_of_a_batch_without_tokens_is_zero() -> None:
     """Not NaN: a micro-batch may have nothing but prompts."""
     labels_BL = torch.full((2, 3), IGNORED)
-    batch = (torch.zeros(2, 3, dtype=torch.long), labels_BL)
+    batch = {"input_ids": torch.zeros(2, 3, dtype=torch.long), "labels": labels_BL}
     assert mean_token_loss(nn.Embedding(7, 7), batch).item() == 0
 
 

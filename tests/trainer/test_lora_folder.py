@@ -1,8 +1,10 @@
 """The recipe `lora` with a Hugging Face folder, which the test writes."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -11,6 +13,8 @@ from tests.trainer import harness
 from trainer.base.signals import StopFlag
 from trainer.checkpoints.document import read_document
 from trainer.cli import main
+from trainer.data.batch import stack_samples
+from trainer.recipes.lora import CountedText, Document, compute_logits, load_model
 
 ADAPTERS = 2 * (4 * 32 + 4 * 32 + 4 * 32 + 4 * 16)
 """Two layers, rank 4: q_proj is 32 x 32, v_proj 16 x 32."""
@@ -59,3 +63,23 @@ def test_merged_export_loads_into_transformers_own_model(folder: Path) -> None:
     before = model.state_dict()["model.layers.0.self_attn.q_proj.weight"].clone()
     model.load_state_dict(exported)
     assert not torch.equal(model.state_dict()["model.layers.0.self_attn.q_proj.weight"], before)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_texts_of_a_row_are_kept_apart(folder: Path, attention: str) -> None:
+    """Each gets the logits that it has alone, whatever stands before it in its row."""
+    model, _, _ = load_model(str(folder / "llama"))
+    model.set_attn_implementation(attention)  # type: ignore[operator]  # transformers' models have it
+    second = [7, 3, 9]
+
+    def logits_of_second(first: Sequence[int]) -> torch.Tensor:
+        texts = [text for text in (first, second) if text]
+        rows = CountedText([Document(list(text), [1] * len(text)) for text in texts], length=8)
+        batch = stack_samples([rows.sample(0, np.random.default_rng(0))])
+        begin = len(first)  # the longer text is packed first
+        assert batch["input_ids"][0, begin : begin + 3].tolist() == second
+        return compute_logits(model, batch)[0, begin : begin + 3].detach()
+
+    alone = logits_of_second([])
+    for first in [1, 2, 3, 4], [11, 12, 13, 14, 15]:
+        torch.testing.assert_close(logits_of_second(first), alone, rtol=1e-5, atol=1e-6)

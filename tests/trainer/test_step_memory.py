@@ -85,7 +85,7 @@ def test_out_of_memory_with_one_sample_says_what_to_do() -> None:
     """The micro-batch can't be halved: one clear error."""
     learner = make_learner_of(model=Scarce(PlainNet(), room=0))
     with pytest.raises(DeviceMemoryError, match="micro-batch of 1") as caught:
-        learner.step(next(random_batches(batch_size=1)), rate=FAST, moment=Moment(step=0))
+        learner.step(next(random_batches()), rate=FAST, moment=Moment(step=0))
     assert "gradient_checkpointing" in caught.value.fix
 
 

@@ -104,6 +104,44 @@ def test_recipe_without_metrics_is_validated_by_its_loss_and_weights(tmp_path: P
     assert row["val_loss"] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("counted", [0, 4], ids=["nowhere", "in one batch"])
+def test_validation_loss_where_nothing_counts_is_left_out(counted: int, tmp_path: Path) -> None:
+    """The last batch of two has no weight, or none has: its loss, the NaN of a mean over nothing, counts as 0."""
+
+    def count(batch: Batch) -> torch.Tensor:
+        return torch.tensor(float(counted if len(batch[0]) == line.BATCH else 0))
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        mean: torch.Tensor = 0 * model(batch[0]).sum() + 3 * count(batch) / count(batch)
+        return mean if not model.training else mean.nan_to_num()
+
+    recipe = line.recipe("epochs=1", metrics=None, loss=loss, weight=count)
+    assert line.train(recipe, tmp_path / "o") == 0
+    (row,) = (row for row in harness.read_rows(tmp_path / "o") if "val_loss" in row)
+    assert row["val_loss"] == (3 if counted else 0)
+
+
+def test_batch_whose_rows_are_no_samples_is_validated_whole(tmp_path: Path) -> None:
+    """A collate that concatenates two rows per sample: an evaluation and the loss see all of them."""
+    seen: list[int] = []
+
+    def collate(samples: list[Any]) -> Batch:
+        return {"points": torch.cat([sample[0].repeat(2)[:, None] for sample in samples]), "n": len(samples)}
+
+    def evaluate(_model: nn.Module, batches: Iterator[Batch]) -> Mapping[str, float]:
+        seen.extend(len(batch["points"]) for batch in batches)
+        return {}
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        assert len(batch["points"]) == 2 * batch["n"]
+        mean: torch.Tensor = model(batch["points"]).square().mean()
+        return mean
+
+    recipe = line.recipe("epochs=1", metrics=None, loss=loss, collate=collate, evaluate=evaluate)
+    assert line.train(recipe, tmp_path / "o") == 0
+    assert seen == [16, 4]
+
+
 class Range:
     """A metric of the whole set, which no mean over batches gives: the range of what the model saw."""
 

@@ -30,3 +30,11 @@ def test_two_ranks_measure_what_one_does(settings: tuple[str, ...], tmp_path: Pa
     assert two == pytest.approx(one, abs=1e-6)
     assert one["val_count"] == line_run.SAMPLES
     assert (tmp_path / "two" / "samples" / "epoch-000002" / "step.txt").read_text() == str(2 * line.STEPS_PER_EPOCH)
+
+
+@pytest.mark.slow
+def test_rank_without_validation_samples_waits_for_nobody(tmp_path: Path) -> None:
+    """One sample for two ranks: the recipe's own evaluation runs on the first alone."""
+    ended = harness.run_script("tests/trainer/line_run.py", str(tmp_path), line_run.ONE_SAMPLE, processes=2)
+    assert ended.code == 0, ended.err
+    assert last_validation(tmp_path)["val_count"] == 1

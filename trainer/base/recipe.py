@@ -73,7 +73,9 @@ class Workload:
             may be called, not only its forward.
         weight: how much a batch's mean counts, for example its number of tokens that aren't padding; None: its number
             of samples. Gradients of micro-batches and of processes are averaged with these weights; the weight of a
-            batch is the sum over its micro-batches. A mean over nothing has to be finite (0, not NaN).
+            batch is the sum over its micro-batches. Where the weight is 0 the loss counts as 0, even if it is NaN; its
+            gradient has to be finite then: divide a masked sum by its number clamped to 1, or use torch's mean losses
+            with ignore_index.
         collate: makes a batch of a list of samples; None stacks their tensors (`trainer.data.batch.stack_samples`).
         parameter_groups: the optimizer's groups, as torch's optimizers take them; a group's `lr_scale` multiplies the
             rate. None: two groups, with and without weight decay, as the settings say.

@@ -65,9 +65,27 @@ def count_samples(batch: Batch) -> int:
     )
 
 
-def split_batch(batch: Batch, size: int) -> list[Batch]:
-    """Split a batch into micro-batches of `size` samples."""
-    return [slice_batch(batch, begin, begin + size) for begin in range(0, count_samples(batch), size)]
+def split_batch(batch: Batch, size: int, *, samples: int) -> list[Batch]:
+    """Split a batch of so many samples into micro-batches of `size` samples.
+
+    Raises:
+        BadRequestError: a part of the batch hasn't one row or entry per sample; the message names it.
+    """
+    misfit = "it has no samples" if _length(batch) is None else _find_uneven(batch, samples, "batch")
+    if misfit:
+        raise BadRequestError(
+            f"the batch of {samples} samples can't be split into micro-batches of {size}: {misfit}",
+            why="micro_batch needs a batch whose tensors have the samples along their first dimension, and whose lists "
+            "have an entry per sample",
+            fix="let the collate return such a batch (a tuple or dict of its tensors, not a list), or leave "
+            "micro_batch at 0 with a batch_size that fits",
+        )
+    return [slice_batch(batch, begin, begin + size) for begin in range(0, samples, size)]
+
+
+def can_split(batch: Batch, samples: int) -> bool:
+    """Whether each part of a batch of so many samples has a row or an entry per sample, or is for the whole batch."""
+    return _length(batch) is not None and _find_uneven(batch, samples, "batch") is None
 
 
 def slice_batch(batch: Batch, begin: int, end: int) -> Batch:
@@ -143,6 +161,22 @@ def _is_record(value: object) -> bool:
 
 def _names(record: Any) -> list[str]:
     return [item.name for item in fields(record) if item.init]
+
+
+def _find_uneven(part: Batch, samples: int, place: str) -> str | None:
+    """Say which part of a batch can't be split by samples; None if all can, or are for the whole batch."""
+    if isinstance(part, (torch.Tensor, list)):
+        length = _length(part)
+        return None if length in (None, samples) else f"{place} has {length} rows"
+    if isinstance(part, Mapping):
+        inner = [(value, f"{place}[{key!r}]") for key, value in part.items()]
+    elif isinstance(part, tuple):
+        inner = [(value, f"{place}[{number}]") for number, value in enumerate(part)]
+    elif _is_record(part):
+        inner = [(getattr(part, name), f"{place}.{name}") for name in _names(part)]
+    else:
+        return f"{place} is a {type(part).__name__}" if moves_itself(part) else None
+    return next((found for found in (_find_uneven(value, samples, where) for value, where in inner) if found), None)
 
 
 def _length(batch: Batch) -> int | None:

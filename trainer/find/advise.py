@@ -16,6 +16,7 @@ from trainer.base.errors import BadRequestError, DeviceMemoryError, first_line
 from trainer.base.memory import is_out_of_memory
 from trainer.base.recipe import Moment, Recipe, Workload
 from trainer.base.sources import StreamSource
+from trainer.data.batch import can_split
 from trainer.find.advice import (
     Advice,
     Facts,
@@ -92,10 +93,12 @@ def _forecast(
 ) -> Memory:
     """Forecast the memory of a step; a share of several micro-batches is traced with two of them."""
     share = make_batch(workload, sizes[0], device)
-    batches = {size: make_batch(workload, min(2 * size, sizes[0]), device) for size in sizes}
+    sizes = sizes if can_split(share, sizes[0]) else sizes[:1]
+    counts = {size: min(2 * size, sizes[0]) for size in sizes}
+    batches = {size: make_batch(workload, count, device) for size, count in counts.items()}
     make_learner = partial(_make_learner, recipe, workload, contract, ALONE)
     try:
-        found = forecast_memory(workload.model, make_learner, [(batches[size], size) for size in sizes])
+        found = forecast_memory(workload.model, make_learner, [(batches[size], counts[size], size) for size in sizes])
     except RuntimeError as err:
         return {}, f"not known: the step can't be traced ({first_line(err)})", {}
     rest = {size: _bytes_of(share) - _bytes_of(batch) for size, batch in batches.items()}
@@ -112,6 +115,7 @@ def _measure(
     learner.may_halve = False
     learner.model.train()
     share = make_batch(workload, sizes[0], device)
+    sizes = sizes if can_split(share, sizes[0]) else sizes[:1]
     memory: dict[int, int | None] = {}
     for size in reversed(sizes):
         torch.cuda.empty_cache()

@@ -121,7 +121,8 @@ def _fits(trial: Trial, size: int, group: ProcessGroup) -> bool:
 def _fits_here(trial: Trial, size: int) -> bool:
     learner = trial.learner
     device = learner.group.device
-    learner.micro_batch, learner.may_halve = size, False
+    learner.expect_share(size, micro_batch=size)
+    learner.may_halve = False
     learner.model.train()
     if device.type == "cuda":
         torch.cuda.empty_cache()  # what another size left in pieces would make this one fail

@@ -41,7 +41,7 @@ class MemoryForecast:
 
 
 def forecast_memory(
-    model: nn.Module, make_learner: Callable[[], Learner], requests: Sequence[tuple[Batch, int]]
+    model: nn.Module, make_learner: Callable[[], Learner], requests: Sequence[tuple[Batch, int, int]]
 ) -> MemoryForecast:
     """Trace one step for each request, on the CPU's kernels. The model's weights are replaced by fake ones.
 
@@ -50,7 +50,7 @@ def forecast_memory(
     Args:
         model: the model that `make_learner` trains.
         make_learner: makes the learner, for a device of type cpu.
-        requests: real batches of one process, each with its micro-batch.
+        requests: real batches of one process, each with its number of samples and its micro-batch.
 
     Raises:
         RuntimeError: the step can't be traced, for example because a tensor's shape depends on values.
@@ -58,15 +58,15 @@ def forecast_memory(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     live = _LiveMemory()
     live.count(_replace_weights(model, fake))
-    batches = [(tree_map_only(torch.Tensor, fake.from_tensor, batch), size) for batch, size in requests]
+    batches = [(tree_map_only(torch.Tensor, fake.from_tensor, batch), *sizes) for batch, *sizes in requests]
     with _quiet(), fake, live:
         learner = make_learner()
         learner.may_halve = False
         learner.model.train()
         peaks = []
         # The optimizer has its state from the second step on.
-        for batch, size in [batches[0], *batches]:
-            learner.micro_batch = size
+        for batch, samples, size in [batches[0], *batches]:
+            learner.expect_share(samples, micro_batch=size)
             live.restart_peak()
             learner.step(batch, rate=1e-9, moment=Moment(step=0))
             peaks.append(live.peak + _bytes_of(tree_iter(batch)))

@@ -1,8 +1,13 @@
 """Fine-tuning of a causal language model from a local folder, by low-rank adapters (LoRA).
 
 --set model.path=FOLDER     a Hugging Face folder (config.json, safetensors); needs the package transformers
---set model.path=FILE.py    a file of yours with `def load() -> nn.Module`, which maps tokens (B, L) to logits
+--set model.path=FILE.py    a file of yours with `def load() -> nn.Module`, which maps tokens (B, L) to logits (B, L, V)
 --set data.path=FILE        .jsonl with a "text" or "tokens", or a "prompt" and its "completion", a line; or .txt
+
+Texts are packed into rows, and a model whose forward has the arguments `position_ids` and `attention_mask`, as most of
+transformers' have, keeps them apart: it is called with (tokens (B, L), position_ids=(B, L), from 0 in each text,
+attention_mask=(B, 1, L, L), true where a place attends to another). One without them is called with the tokens alone,
+and attends to the texts before in its row.
 
 Only the adapters are trained and saved. With "prompt" and "completion" only the completion's tokens count.
 """
@@ -11,6 +16,8 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +31,7 @@ from trainer.base.errors import BadRequestError, first_line
 from trainer.base.recipe import Recipe, Workload
 from trainer.base.setting import setting
 from trainer.base.sources import Batch, SampleSource
-from trainer.data.packing import IGNORED, PackedText
+from trainer.data.packing import IGNORED, PackedText, mask_documents
 from trainer.data.sources import split
 from trainer.step.lora import add_adapters, merged_weights
 
@@ -105,9 +112,8 @@ def build_workload(settings: LoraRecipeSettings) -> Workload:
         model=model,
         train_data=train,
         validation_data=validation,
-        loss=mean_token_loss,
+        loss=mean_token_loss,  # validated by it too, weighted with its tokens
         weight=count_tokens,
-        metrics=measure,
         blocks=find_blocks(model),
         trainable_only=True,
         exports=merged_weights if lora.export == "merged" else None,
@@ -116,7 +122,7 @@ def build_workload(settings: LoraRecipeSettings) -> Workload:
 
 
 class CountedText:
-    """Packed texts; a sample is (tokens_L, labels_L), where the label of a token that doesn't count is -100."""
+    """Packed texts; a sample is that of `PackedText`, where the label of a token that doesn't count is -100."""
 
     def __init__(self, documents: Sequence[Document], *, length: int) -> None:
         lengths = [len(document.tokens) for document in documents]
@@ -129,9 +135,9 @@ class CountedText:
         return len(self._text)
 
     def sample(self, index: int, rng: np.random.Generator) -> Batch:
-        """Return one row's tokens and labels, without randomness."""
+        """Return one row, without randomness."""
         row, counted_L = self._text.sample(index, rng), self._counted.sample(index, rng)["input_ids"]
-        return row["input_ids"], row["labels"].masked_fill(counted_L == 0, IGNORED)
+        return {**row, "labels": row["labels"].masked_fill(counted_L == 0, IGNORED)}
 
 
 def mean_token_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -141,27 +147,41 @@ def mean_token_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 def count_tokens(batch: Batch) -> torch.Tensor:
     """Count the tokens of a batch that count, a scalar on the device."""
-    labels_BL: torch.Tensor = batch[1]
+    labels_BL: torch.Tensor = batch["labels"]
     return (labels_BL[:, 1:] != IGNORED).sum()
-
-
-def measure(model: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
-    """Compute each row's mean cross-entropy, (B,)."""
-    counts_B = (batch[1][:, 1:] != IGNORED).sum(dim=1).clamp(min=1)
-    return {"loss": token_losses(model, batch).sum(dim=1) / counts_B}
 
 
 def token_losses(model: nn.Module, batch: Batch) -> torch.Tensor:
     """Compute the cross-entropy of each token but the first, (B, L - 1); 0 where a token doesn't count."""
-    tokens_BL, labels_BL = batch
-    outputs = model(tokens_BL)
-    logits_BLV = getattr(outputs, "logits", outputs)[:, :-1]
-    next_BL = labels_BL[:, 1:]
+    logits_BLV = compute_logits(model, batch)[:, :-1]
+    next_BL = batch["labels"][:, 1:]
     losses = functional.cross_entropy(
         logits_BLV.flatten(0, 1).float(), next_BL.flatten(), ignore_index=IGNORED, reduction="none"
     )
     losses_BL: torch.Tensor = losses.view_as(next_BL)
     return losses_BL
+
+
+def compute_logits(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Compute the logits of a batch of packed rows, (B, L, V), each text by itself if the model can."""
+    outputs = model(batch["input_ids"], **_keep_apart(model, batch) if _can_keep_apart(type(model)) else {})
+    logits_BLV: torch.Tensor = getattr(outputs, "logits", outputs)
+    return logits_BLV
+
+
+@cache
+def _can_keep_apart(kind: type[nn.Module]) -> bool:
+    # A mask alone may be one of the padding, (B, L), as in models without positions.
+    return {"position_ids", "attention_mask"} <= signature(kind.forward).parameters.keys()
+
+
+def _keep_apart(model: nn.Module, batch: Batch) -> dict[str, torch.Tensor]:
+    mask = mask_documents(batch["document_ids"])
+    if getattr(getattr(model, "config", None), "_attn_implementation", None) == "eager":
+        # transformers' own attention adds the mask to the scores.
+        dtype = next(model.parameters()).dtype
+        mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    return {"position_ids": batch["position_ids"], "attention_mask": mask}
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:

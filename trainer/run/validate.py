@@ -15,9 +15,9 @@ from torch import nn
 from trainer.base.errors import BadRequestError
 from trainer.base.recipe import SetMetric, bind_loss
 from trainer.base.sources import Batch
-from trainer.data.batch import count_samples, slice_batch
 from trainer.run.run import Run, current_moment
 from trainer.run.saving import handle_requests
+from trainer.step.gradient import weigh_loss
 
 STREAM = 1
 """Of the random numbers that validation draws."""
@@ -75,7 +75,8 @@ class _Means:
         device = run.group.device
         both_2M = torch.stack([torch.as_tensor(part, device=device, dtype=torch.float64) for part in parts]).view(2, -1)
         totals_M, weights_M = run.group.all_reduce_sum(both_2M).tolist()
-        return {name: total / weight for name, total, weight in zip(names, totals_M, weights_M, strict=True)}
+        pairs = zip(totals_M, weights_M, strict=True)
+        return {name: total / weight if weight else 0.0 for name, (total, weight) in zip(names, pairs, strict=True)}
 
 
 def _shares(run: Run) -> Iterator[tuple[Batch, int]]:
@@ -86,28 +87,28 @@ def _add_batch(run: Run, batch: Batch, count: int, means: _Means, set_metrics: M
     """Measure one batch; a batch that is only padding just takes part in a sharded model's collectives."""
     if not count and run.learner.sharding is None:
         return
-    whole, workload = slice_batch(batch, 0, count) if count else batch, run.workload
+    workload = run.workload
     if workload.metrics is not None:
-        measured = run.learner.call_evaluated(workload.metrics, whole)
+        measured = run.learner.call_evaluated(workload.metrics, batch)
         for name, values_B in measured.items():
             means.add(name, values_B[:count].float().sum(), count)
     else:
-        loss, weight = _measure_loss(run, whole)
+        loss, weight = _measure_loss(run, batch, count)
         if count:
-            means.add("loss", loss.float() * weight, weight)
+            means.add("loss", weigh_loss(loss.float(), weight), weight)
     for name, metric in set_metrics.items():
         spare = metric if count else workload.set_metrics[name]()
-        run.learner.call_evaluated(spare.update, whole)
+        run.learner.call_evaluated(spare.update, batch)
 
 
-def _measure_loss(run: Run, batch: Batch) -> tuple[torch.Tensor, float | torch.Tensor]:
+def _measure_loss(run: Run, batch: Batch, count: int) -> tuple[torch.Tensor, float | torch.Tensor]:
     """Return the training loss of a batch and its weight, for a recipe without metrics."""
     loss, moment = bind_loss(run.workload.loss), current_moment(run)
 
     def measure(model: nn.Module, batch: Batch) -> torch.Tensor:
         return loss(model, batch, moment)
 
-    weight = run.workload.weight(batch) if run.workload.weight else count_samples(batch)
+    weight = run.workload.weight(batch) if run.workload.weight else count
     return run.learner.call_evaluated(measure, batch), weight
 
 
@@ -129,15 +130,14 @@ def _evaluate(run: Run) -> dict[str, float]:
     if evaluate is None:
         return {}
     counts: list[int] = []
+    shares = _shares(run)  # collective, and not every process takes batches
 
     def batches() -> Iterator[Batch]:
-        for batch, count in run.stall_watchdog.follow(_shares(run)):
+        for batch, count in run.stall_watchdog.follow(shares):
             if run.group.size == 1 and handle_requests(run):
                 raise _EvaluationStoppedError
             counts.append(count)
-            if count:
-                yield slice_batch(batch, 0, count)
-            elif run.learner.sharding is not None:
+            if count or run.learner.sharding is not None:
                 yield batch
 
     has_samples = run.group.rank < len(run.workload.validation_data) or run.learner.sharding is not None

@@ -103,6 +103,7 @@ def make_learner(
         evaluate_through=averaged_through or through,
         gradient=GradientPass(
             group=group,
+            share=plan.per_device,
             through=through if sharding else group.wrap(through, compute),
             loss=bind_loss(workload.loss),
             weight=workload.weight,

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.base.recipe import Moment
 from trainer.base.sources import Batch
-from trainer.data.batch import count_samples, split_batch
+from trainer.data.batch import split_batch
 from trainer.group.distributed import ProcessGroup
 from trainer.group.through import Through
 from trainer.step.precision import Precision
@@ -25,6 +25,7 @@ class GradientPass:
     """The forward and backward passes of a step.
 
     Attributes:
+        share: this process's samples of a batch; a batch of another size isn't seen to be one unless it is split.
         through: calls the loss with the model (`trainer.group.through.Through`), in DDP's forward pass if wrapped.
         weight: how much a batch's mean counts; None: all micro-batches and processes count the same.
         must_reduce_first: the first backward pass can't leave out the all-reduce (DDP's static graph).
@@ -33,6 +34,7 @@ class GradientPass:
     """
 
     group: ProcessGroup
+    share: int
     through: nn.Module
     loss: Loss
     weight: Weight | None
@@ -67,7 +69,7 @@ class GradientPass:
         for parameter in self.parameters:
             parameter.grad = None  # what zero_grad does, without its profiler's hook
         self.is_reducing = self.has_collectives
-        parts = [batch] if count_samples(batch) <= micro_batch else split_batch(batch, micro_batch)
+        parts = [batch] if micro_batch >= self.share else split_batch(batch, micro_batch, samples=self.share)
         losses = [
             self._backward(part, moment, len(parts), total_weight, reduces=number == len(parts))
             for number, part in enumerate(parts, start=1)
@@ -86,8 +88,7 @@ class GradientPass:
                 self.is_reducing |= reduces  # the gradients' hooks are armed now
             if self.weight is not None and total_weight is not None:
                 # DDP and FSDP average over the processes: the world size makes a sum of it.
-                share = self.weight(part) * self.group.size / total_weight
-                loss = loss * (share.to(loss) if isinstance(share, torch.Tensor) else share)
+                loss = weigh_loss(loss, divide_weight(self.weight(part) * self.group.size, total_weight))
             elif parts > 1:
                 loss = loss / parts
             self.precision.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -101,3 +102,17 @@ class GradientPass:
         if isinstance(self.through, DistributedDataParallel) and not reduces:
             return self.through.no_sync()
         return nullcontext()
+
+
+def weigh_loss(loss: torch.Tensor, weight: float | torch.Tensor) -> torch.Tensor:
+    """Multiply a loss by its weight; 0 if the weight is 0, even if the loss is NaN, as a mean over nothing is."""
+    if not isinstance(weight, torch.Tensor):
+        return loss * weight if weight else loss.masked_fill(torch.ones_like(loss, dtype=torch.bool), 0.0)
+    return torch.where(weight != 0, loss * weight.to(loss), 0.0)
+
+
+def divide_weight(weight: float | torch.Tensor, total: float | torch.Tensor) -> float | torch.Tensor:
+    """Return a weight's share of the total; 0 of a total of 0, without waiting for the device."""
+    if isinstance(total, torch.Tensor):
+        return torch.where(total != 0, weight / total, 0.0)
+    return weight / total if total else 0.0

@@ -91,6 +91,10 @@ class Learner:
     def micro_batch(self, size: int) -> None:
         self.recovery.micro_batch = size
 
+    def expect_share(self, samples: int, *, micro_batch: int) -> None:
+        """Expect batches of another size from now on, to be computed by micro-batches of this size."""
+        self.gradient.share, self.recovery.micro_batch = samples, micro_batch
+
     @property
     def may_halve(self) -> bool:
         """Whether to halve the micro-batch when memory runs out."""
