@@ -69,3 +69,13 @@ def test_loaded_state_without_moments_leaves_new_ones() -> None:
     buffers = [values["momentum_buffer"] for values in learner.optimizer.state.values()]
     assert len(buffers) == 6
     assert not any(buffer.any() for buffer in buffers)
+
+
+def test_scale_that_a_recipe_has_dropped_is_not_kept() -> None:
+    """A group's lr_scale of the checkpoint's time would go on to multiply the rate."""
+    learner = make_learner_of()
+    state = harness.copy_state(learner.state())
+    for group in state["optimizer"]["param_groups"]:
+        group["lr_scale"] = 0.1
+    learner.load(state)
+    assert all("lr_scale" not in group for group in learner.optimizer.param_groups)

@@ -238,9 +238,12 @@ def test_finished_run_started_again_says_so_and_changes_nothing(
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
-def test_finished_run_may_be_extended_by_epochs(finished: Path) -> None:
-    """With epochs=3 the two-epoch run continues: 89 more steps, every step's row once."""
+def test_finished_run_may_be_extended_by_epochs(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With epochs=3 the two-epoch run continues: 89 more steps, every step's row once; their rates are others."""
     assert harness.call(finished, *SMALL, "epochs=3") == 0
+    assert (
+        f"changed since the checkpoint: epochs 2 -> 3 (from step {2 * STEPS_PER_EPOCH} on)" in capsys.readouterr().out
+    )
     steps = [row["step"] for row in harness.read_rows(finished) if "val_loss" not in row]
     assert steps == list(range(1, 3 * STEPS_PER_EPOCH + 1))
     assert [row["epoch"] for row in harness.read_rows(finished) if "val_loss" in row] == [1, 2, 3]

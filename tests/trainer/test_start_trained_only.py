@@ -12,7 +12,7 @@ from tests.trainer import harness
 from tests.trainer.divided_run import Line
 from trainer.base.config import Settings
 from trainer.base.contract import read_contract
-from trainer.base.errors import BadRequestError
+from trainer.base.errors import BadRequestError, CheckpointMismatchError
 from trainer.base.overrides import apply_overrides
 from trainer.base.recipe import Recipe, Workload
 from trainer.base.signals import StopFlag
@@ -78,3 +78,22 @@ def test_whole_weights_of_another_script_are_used_where_they_are_trained(tmp_pat
         train(tmp_path / "second", *frozen, start=StartFrom(checkpoint=tmp_path / "other.pth"))
     assert TRAINED in refused.value.why
     assert not (tmp_path / "second").exists()
+
+
+def test_frozen_weights_of_init_come_back_on_resume_or_it_is_refused(tmp_path: Path) -> None:
+    """The checkpoint hasn't got them: without the same file the run would go on with the recipe's own."""
+    init = tmp_path / "init.pt"
+    torch.save({FROZEN: torch.ones(4, 1), TRAINED: torch.full((1, 4), 0.25)}, init)
+    start = StartFrom(init=str(init))
+    whole = train(tmp_path / "whole", "epochs=2", "schedule.name=constant", start=start)
+    train(tmp_path / "run", "schedule.name=constant", start=start)
+    with pytest.raises(CheckpointMismatchError, match="not trained are others"):
+        train(tmp_path / "run", "epochs=2", "schedule.name=constant")
+    with pytest.raises(CheckpointMismatchError, match="not trained are others"):
+        train(tmp_path / "new", "epochs=2", start=StartFrom(checkpoint=tmp_path / "run"))
+    assert not (tmp_path / "new").exists()
+    torch.save({FROZEN: torch.full((4, 1), 2.0), TRAINED: torch.zeros(1, 4)}, tmp_path / "other.pt")
+    with pytest.raises(CheckpointMismatchError, match="not trained are others"):
+        train(tmp_path / "run", "epochs=2", start=StartFrom(init=str(tmp_path / "other.pt")))
+    resumed = train(tmp_path / "run", "epochs=2", "schedule.name=constant", start=start)
+    assert torch.equal(resumed[TRAINED], whole[TRAINED])

@@ -177,9 +177,9 @@ class PublishSettings:
 class Settings:
     """The settings of every recipe."""
 
-    epochs: int = setting(10, "how often each training sample is seen", minimum=1, change="freely")
+    epochs: int = setting(10, "how often each training sample is seen", minimum=1, change="announced")
     max_steps: int = setting(
-        0, "end after so many steps, even within an epoch; 0: after the epochs", minimum=0, change="freely"
+        0, "end after so many steps, even within an epoch; 0: after the epochs", minimum=0, change="announced"
     )
     batch_size: int = setting(64, "samples of one step, over all processes", minimum=1)
     micro_batch: int = setting(

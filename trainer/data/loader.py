@@ -5,7 +5,6 @@ position that has to be saved; numbered samples need none.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -15,8 +14,8 @@ from trainer.base.sources import Batch, Sample, SampleSource, StreamSource
 from trainer.data.ahead import Copied, DeviceCopier, ReadAhead, take_one_ahead
 from trainer.data.batch import move_batch, stack_samples
 from trainer.data.order import Key, KeyedSampler, SliceSampler
-from trainer.data.seeded import SampleRng, restored_together
-from trainer.data.streams import StreamBatch, StreamPlace, StreamReader, StreamRequest
+from trainer.data.seeded import SampleRng, SeededCollate, restored_together
+from trainer.data.streams import MakeBatch, StreamBatch, StreamPlace, StreamReader, StreamRequest
 from trainer.data.workers import Workers
 
 Collate = Callable[[list[Sample]], Batch]
@@ -46,7 +45,7 @@ class BatchLoader:
         self._rank = rank
         self._world_size = world_size
         self._place = StreamPlace(rank=rank, world_size=world_size)
-        self._read: Callable[[Any], Any] = self._make_reader(collate or stack_samples)
+        self._read: Callable[[Any], Any] = self._make_reader(collate)
         count = min(workers, 1) if isinstance(source, StreamSource) else workers
         self._workers: Workers[Any] | None = Workers(self._read, count=count) if count else None
         self._copier = DeviceCopier(device) if device.type == "cuda" else None
@@ -75,7 +74,7 @@ class BatchLoader:
             first_step=first_step,
             source=self._source,
         )
-        return self._load(sampler)
+        return self._load(enumerate(sampler, first_step))
 
     def shares(self, *, per_device: int) -> Iterator[tuple[Batch, int]]:
         """Yield this process's share of the whole source in order, on the device, for validation.
@@ -94,7 +93,7 @@ class BatchLoader:
         sampler = SliceSampler(
             samples=len(self._source), per_device=per_device, rank=self._rank, world_size=self._world_size
         )
-        for number, batch in enumerate(self._load(sampler)):
+        for number, batch in enumerate(self._load(enumerate(sampler))):
             yield batch, sampler.count(number)
 
     def state(self) -> dict[str, Any]:
@@ -121,20 +120,21 @@ class BatchLoader:
         if self._ahead:
             self._ahead.close()
 
-    def _make_reader(self, collate: Collate) -> Callable[[Any], Any]:
+    def _make_reader(self, collate: Collate | None) -> Callable[[Any], Any]:
+        # Only a recipe's own collate draws random numbers: seeding for the others would cost time for nothing.
+        make = SeededCollate(collate, seed=self._seed, rank=self._rank) if collate else _stack
         if isinstance(self._source, StreamSource):
-            reader = StreamReader(self._source, collate, rank=self._rank, world_size=self._world_size, seed=self._seed)
+            reader = StreamReader(self._source, make, rank=self._rank, world_size=self._world_size, seed=self._seed)
             return reader.read
-        return _KeyedReader(self._source, self._seed, collate).read
+        return _KeyedReader(self._source, self._seed, make).read
 
     def _stream(self, epoch: int, batch_size: int, first_step: int) -> Iterator[Batch]:
         start = self._place.find_start(epoch=epoch, samples=first_step * batch_size)
-        steps = range(first_step + 1, len(self._source) // batch_size + 1)
+        steps = range(first_step, len(self._source) // batch_size)
         per_device = batch_size // self._world_size
-        requests = chain([StreamRequest(per_device, start)], repeat(StreamRequest(per_device), len(steps) - 1))
-        results = self._load(requests if steps else ())
-        for step, (batch, read) in zip(steps, results, strict=True):
-            self._place.note(epoch=epoch, samples=step * batch_size, read=read)
+        requests = (StreamRequest(per_device, step, start if step == first_step else None) for step in steps)
+        for step, (batch, read) in zip(steps, self._load(requests), strict=True):
+            self._place.note(epoch=epoch, samples=(step + 1) * batch_size, read=read)
             yield batch
 
     def _load(self, requests: Iterable[Any]) -> Iterator[Any]:
@@ -175,15 +175,20 @@ class BatchLoader:
         return move_batch(result, self._device)
 
 
+def _stack(samples: list[Sample], *, epoch: int, step: int) -> Batch:  # noqa: ARG001 - the same for all of them
+    return stack_samples(samples)
+
+
 class _KeyedReader:
-    def __init__(self, source: SampleSource, seed: int, collate: Collate) -> None:
+    def __init__(self, source: SampleSource, seed: int, collate: MakeBatch) -> None:
         self._source = source
         self._rng = SampleRng(seed)
         self._collate = collate
 
-    def read(self, keys: list[Key]) -> Batch:
-        """Make a batch of the samples with these keys."""
+    def read(self, request: tuple[int, list[Key]]) -> Batch:
+        """Make a step's batch of the samples with these keys."""
+        step, keys = request
         sample, at = self._source.sample, self._rng.at
         with restored_together():
             samples = [sample(index, at(epoch, index)) for epoch, index in keys]
-        return self._collate(samples)
+            return self._collate(samples, epoch=keys[0][0], step=step)

@@ -1,7 +1,7 @@
-"""The random generator of one sample: it depends only on (seed, epoch, index); and global ones that follow it."""
+"""The random generator of one sample, which depends only on (seed, epoch, index), and global ones that follow it."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +9,10 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from trainer.base.sources import Batch, Sample
+
 _SAMPLE_STREAM = 2
+_COLLATE_STREAM = 1 << 32  # and the ranks after it
 
 
 class SampleRng:
@@ -19,11 +22,11 @@ class SampleRng:
     upper part of the counter, so that each sample has 2^64 blocks of its own.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, stream: int = _SAMPLE_STREAM) -> None:
         self._bits = np.random.Philox(key=seed)
         start = self._bits.state
         # Lists, because NumPy reads them twice as fast as its own arrays.
-        self._counter = [0, 0, 0, _SAMPLE_STREAM]
+        self._counter = [0, 0, 0, stream]
         counted = {"counter": self._counter, "key": start["state"]["key"].tolist()}
         self._start: Any = {**start, "state": counted, "buffer": start["buffer"].tolist()}
         self._generator = np.random.Generator(self._bits)
@@ -68,6 +71,19 @@ def restored_together() -> Iterator[None]:
         yield
     finally:
         _batch.close()
+
+
+class SeededCollate:
+    """A recipe's collate, which may draw from the global generators: the same for a (seed, epoch, step, rank)."""
+
+    def __init__(self, collate: Callable[[list[Sample]], Batch], *, seed: int, rank: int) -> None:
+        self._collate = collate
+        self._rng = SampleRng(seed, stream=_COLLATE_STREAM + rank)
+
+    def __call__(self, samples: list[Sample], *, epoch: int, step: int) -> Batch:
+        """Make the batch of one step of an epoch."""
+        with seeded(self._rng.at(epoch, step)):
+            return self._collate(samples)
 
 
 class _Batch:

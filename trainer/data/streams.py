@@ -1,14 +1,21 @@
 """Reads one process's share of a stream in batches, and knows the position after each of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from trainer.base.errors import BadRequestError, TrainerError
 from trainer.base.sources import Batch, Sample, SampleStream, StreamSource
 from trainer.data.seeded import restored_together
 
 _KEYS = {"epoch", "samples", "number", "position", "rank", "world_size"}
+
+
+class MakeBatch(Protocol):
+    """Makes the batch of one step of an epoch."""
+
+    def __call__(self, samples: list[Sample], *, epoch: int, step: int) -> Batch:
+        """Make it of its samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +30,10 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """The next `samples` of a stream. With `start` it is opened there first."""
+    """The next `samples` of a stream, for a step of its epoch. With `start` it is opened there first."""
 
     samples: int
+    step: int
     start: StreamStart | None = None
 
 
@@ -44,7 +52,7 @@ class StreamReader:
     def __init__(
         self,
         source: StreamSource,
-        collate: Callable[[list[Sample]], Batch],
+        collate: MakeBatch,
         *,
         rank: int,
         world_size: int,
@@ -67,8 +75,9 @@ class StreamReader:
             self._start(request.start)
         with restored_together():
             samples = [self._next() for _ in range(request.samples)]
-        position = self._stream.state_dict() if self._stream else {}
-        return StreamBatch(self._collate(samples), self._number, position)
+            position = self._stream.state_dict() if self._stream else {}
+            batch = self._collate(samples, epoch=self._epoch, step=request.step)
+        return StreamBatch(batch, self._number, position)
 
     def _start(self, start: StreamStart) -> None:
         self._epoch = start.epoch

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from trainer.base.config import Settings
 from trainer.base.config_file import CONFIG_FILE, render_changes, save_config
@@ -39,6 +40,7 @@ from trainer.run.resume import open_run_folders, start_run
 from trainer.run.run import Checkpoints, Report, Run, RunSpec, StepObserver
 from trainer.run.stall import Stall, StallWatchdog
 from trainer.run.triggers import make_triggers
+from trainer.start.weights import InitialWeights
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
 from trainer.step.schedule import find_schedule_concern, plan_rates, scale_learning_rate
@@ -136,7 +138,7 @@ def _assemble(
         best=best,
         rate_of=rate_of,
         started_from=opened.origin,
-        rebuild=lambda: recipe.build(settings).model,
+        rebuild=lambda: _rebuild(recipe, opened.weights if workload.trainable_only else None),
     )
     progress = Progress()
     run = Run(
@@ -161,6 +163,15 @@ def _assemble(
     )
     start_run(run, opened)
     return run
+
+
+def _rebuild(recipe: Recipe[Any], weights: InitialWeights | None) -> nn.Module:
+    """Build the model again, with the weights that it was given at the start."""
+    seed_all(seed=recipe.settings.seed, rank=0, step=0)  # the same initial weights, which may be frozen
+    model = recipe.build(recipe.settings).model
+    if weights:
+        model.load_state_dict(weights.held, strict=False)
+    return model
 
 
 def _settle(device: torch.device) -> None:

@@ -27,9 +27,10 @@ from trainer.run.progress import restore_progress
 from trainer.run.run import Run
 from trainer.start.carried import Target
 from trainer.start.fingerprint import make_fingerprint
+from trainer.start.frozen import KEY, check_frozen, digest_frozen, only_frozen
 from trainer.start.moments import UnusableMomentsError, arrange_moments
 from trainer.start.open import Beginning, find_beginning
-from trainer.start.weights import InitialWeights
+from trainer.start.weights import InitialWeights, find_initial_weights
 from trainer.step.assembly import is_sharded
 from trainer.step.batch import BatchPlan
 
@@ -92,8 +93,13 @@ def open_run_folders(
         processes=group.size,
     )
 
+    frozen = digest_frozen(target, None, group)
+
     def begin() -> Beginning:
-        return find_beginning(start, target, group, contract, select=_local_rows(settings, group))
+        found = find_beginning(start, target, group, contract, select=_local_rows(settings, group))
+        if found.carried:
+            check_frozen(found.carried.state.get("fingerprint", {}), frozen)
+        return found
 
     # Before a folder is made: what can't be used is refused with nothing changed.
     has_steps = any(group.all_gather(bool(store.list_steps())))
@@ -105,10 +111,29 @@ def open_run_folders(
     state = load_newest(store, group, say, select=_local_rows(settings, group))
     opened = OpenedRun(store=store, status_file=status_file, fingerprint=fingerprint.values, state=None)
     if state is None:
-        return _begin(opened, beginning or begin())
+        opened = _begin(opened, beginning or begin())
+        return _note_frozen(opened, digest_frozen(target, opened.weights, group) if opened.weights else frozen)
+    recorded = state["fingerprint"]
     state, changes = fingerprint.take_up(state)
-    report = (*_list_ignored(start), *changes)
-    return replace(opened, state=state, report=report, origin=str(state.get("started_from", "")))
+    weights, report = None, _list_ignored(start)
+    if start.init and recorded.get(KEY, frozen) != frozen and (found := _find_init(start, target, group, contract)):
+        weights, report = found, list(found.report)
+        frozen = digest_frozen(target, weights, group)
+    check_frozen(recorded, frozen)
+    origin = str(state.get("started_from", ""))
+    opened = replace(opened, state=state, weights=weights, report=(*report, *changes), origin=origin)
+    return _note_frozen(opened, frozen)
+
+
+def _find_init(start: StartFrom, target: Target, group: ProcessGroup, contract: RunContract) -> InitialWeights | None:
+    """Read those weights of `--init` that the run's checkpoints leave out."""
+    weights = find_initial_weights(start, target, group, contract.hub)
+    return only_frozen(weights, target) if weights else None
+
+
+def _note_frozen(opened: OpenedRun, frozen: str) -> OpenedRun:
+    """Note in the fingerprint which frozen weights the run has, if its checkpoints leave them out."""
+    return replace(opened, fingerprint={**opened.fingerprint, KEY: frozen}) if frozen else opened
 
 
 def _begin(opened: OpenedRun, beginning: Beginning) -> OpenedRun:

@@ -85,8 +85,14 @@ def make_fingerprint(name: str, settings: Settings, workload: Workload) -> Finge
             "model's tensors": _digest(workload.model),
         },
         announced=frozenset({*flatten_settings(settings, changes=("announced",)), *_BEST}),
-        # Older checkpoints have the recipe's metric.
-        defaults={**defaults, "validate.best": workload.best, "validate.best_is": workload.best_is},
+        # Older checkpoints have the recipe's metric, and don't say how long their run was to be.
+        defaults={
+            **defaults,
+            "validate.best": workload.best,
+            "validate.best_is": workload.best_is,
+            "epochs": settings.epochs,
+            "max_steps": settings.max_steps,
+        },
     )
 
 

@@ -29,8 +29,8 @@ _NORMS = (
     nn.GroupNorm,
     nn.RMSNorm,
 )
-# What the settings say now counts more than what they said when a checkpoint was written. Other keys of a group belong
-# to the optimizer: some keep state there.
+# What the settings and the recipe say now counts, not what they said when a checkpoint was written. Other keys of a
+# group belong to the optimizer: some keep state there.
 _FROM_SETTINGS = ("weight_decay", "momentum", "nesterov", "betas", "lr_scale", "fused", "foreach")
 
 
@@ -113,7 +113,7 @@ def match_optimizer_state(state: State, optimizer: torch.optim.Optimizer) -> Sta
     saved, ours = state["param_groups"], optimizer.state_dict()["param_groups"]
     if not all("param_names" in group for group in saved) or _names_of(saved) == _names_of(ours):
         pairs = zip(saved, ours, strict=False)
-        groups = [{**old, **{key: new[key] for key in _FROM_SETTINGS if key in new}} for old, new in pairs]
+        groups = [_with_options_of(new, old) for old, new in pairs]
         return {**state, "param_groups": groups + saved[len(groups) :]}
     number_of = {
         name: number for group in saved for name, number in zip(group["param_names"], group["params"], strict=True)
@@ -287,6 +287,12 @@ def _are_sharded(groups: Sequence[Mapping[str, Any]]) -> bool:
 
 def _as_list(parameters: Any) -> list[torch.Tensor]:
     return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+
+
+def _with_options_of(new: Group, old: Group) -> Group:
+    """Return a checkpoint's group with the options of this start, without those that it has no more."""
+    kept = {key: value for key, value in old.items() if key not in _FROM_SETTINGS}
+    return {**kept, **{key: new[key] for key in _FROM_SETTINGS if key in new}}
 
 
 def _names_of(groups: Sequence[Group]) -> list[Any]:

@@ -57,7 +57,9 @@ class Sharding:
         parts = [block for block in blocks if any(True for _ in block.parameters())]
         in_parts = {module for part in parts for module in part.modules()}
         rest = [module for module in through.modules() if module not in in_parts]
-        options: dict[str, Any] = {"mesh": self._mesh, "reshard_after_forward": None if is_trained else True}
+        options: dict[str, Any] = {"mesh": self._mesh}
+        if not is_trained:  # torch before 2.8 refuses None for its own choice
+            options["reshard_after_forward"] = True
         if settings.cpu_offload:
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=self._group.device.type == "cuda")
         for part in parts:
