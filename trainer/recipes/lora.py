@@ -164,15 +164,15 @@ def token_losses(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 def compute_logits(model: nn.Module, batch: Batch) -> torch.Tensor:
     """Compute the logits of a batch of packed rows, (B, L, V), each text by itself if the model can."""
-    outputs = model(batch["input_ids"], **_keep_apart(model, batch) if _can_keep_apart(type(model)) else {})
+    outputs = model(batch["input_ids"], **_keep_apart(model, batch) if _can_keep_apart(type(model).forward) else {})
     logits_BLV: torch.Tensor = getattr(outputs, "logits", outputs)
     return logits_BLV
 
 
 @cache
-def _can_keep_apart(kind: type[nn.Module]) -> bool:
+def _can_keep_apart(forward: Callable[..., Any]) -> bool:
     # A mask alone may be one of the padding, (B, L), as in models without positions.
-    return {"position_ids", "attention_mask"} <= signature(kind.forward).parameters.keys()
+    return {"position_ids", "attention_mask"} <= signature(forward).parameters.keys()
 
 
 def _keep_apart(model: nn.Module, batch: Batch) -> dict[str, torch.Tensor]:
