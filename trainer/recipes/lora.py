@@ -164,7 +164,8 @@ def token_losses(model: nn.Module, batch: Batch) -> torch.Tensor:
 
 def compute_logits(model: nn.Module, batch: Batch) -> torch.Tensor:
     """Compute the logits of a batch of packed rows, (B, L, V), each text by itself if the model can."""
-    outputs = model(batch["input_ids"], **_keep_apart(model, batch) if _can_keep_apart(type(model)) else {})
+    can = _can_keep_apart(type(model))  # type: ignore[arg-type]  # mypy: a class of modules is hashable
+    outputs = model(batch["input_ids"], **_keep_apart(model, batch) if can else {})
     logits_BLV: torch.Tensor = getattr(outputs, "logits", outputs)
     return logits_BLV
 
