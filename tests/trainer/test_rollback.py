@@ -85,7 +85,7 @@ def test_failed_attempt_leaves_buffers_and_random_numbers_as_before() -> None:
 @pytest.mark.parametrize("skipped", [0.0, 1.0])
 def test_buffer_that_the_model_assigns_anew_is_undone_as_well(reads_host: bool, skipped: float) -> None:
     """`self.count = self.count + 1` makes another tensor."""
-    model = nn.Module()
+    model: Any = nn.Module()
     model.register_buffer("count", torch.zeros(1))
     rollback = StepRollback(model, CPU, reads_host=reads_host)
     model.count = model.count + 1
@@ -98,8 +98,8 @@ def test_buffer_that_the_model_assigns_anew_is_undone_as_well(reads_host: bool, 
 
 
 def test_average_gets_a_buffer_that_the_model_assigns_anew() -> None:
-    model = make_model(1)
-    average = AveragedModel(copy.deepcopy(model), model, decay=0.9)
-    model[0].running_mean = model[0].running_mean + 3  # type: ignore[index]
+    model: Any = make_model(1)
+    average: Any = AveragedModel(copy.deepcopy(model), model, decay=0.9)
+    model[0].running_mean = model[0].running_mean + 3
     average.copy_buffers()
-    assert average.model[0].running_mean.tolist() == [3.0] * 4  # type: ignore[index]
+    assert average.model[0].running_mean.tolist() == [3.0] * 4
