@@ -1,5 +1,6 @@
 """What a skipped step leaves behind: nothing, at the cost of a few operations however many buffers there are."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trainer.step.ema import AveragedModel
 from trainer.step.rollback import StepRollback
 
 CPU = torch.device("cpu")
@@ -77,3 +79,27 @@ def test_failed_attempt_leaves_buffers_and_random_numbers_as_before() -> None:
     rollback.restore()
     assert torch.equal(torch.rand(3), drawn)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(model.buffers(), make_model(2).buffers(), strict=True))
+
+
+@pytest.mark.parametrize("reads_host", [True, False])
+@pytest.mark.parametrize("skipped", [0.0, 1.0])
+def test_buffer_that_the_model_assigns_anew_is_undone_as_well(reads_host: bool, skipped: float) -> None:
+    """`self.count = self.count + 1` makes another tensor."""
+    model: Any = nn.Module()
+    model.register_buffer("count", torch.zeros(1))
+    rollback = StepRollback(model, CPU, reads_host=reads_host)
+    model.count = model.count + 1
+    rollback.restore_buffers_if_skipped(torch.tensor(skipped))
+    assert model.count.item() == 1 - skipped
+    rollback.record()
+    model.count = model.count + 5
+    rollback.restore()
+    assert model.count.item() == 1 - skipped
+
+
+def test_average_gets_a_buffer_that_the_model_assigns_anew() -> None:
+    model: Any = make_model(1)
+    average: Any = AveragedModel(copy.deepcopy(model), model, decay=0.9)
+    model[0].running_mean = model[0].running_mean + 3
+    average.copy_buffers()
+    assert average.model[0].running_mean.tolist() == [3.0] * 4

@@ -36,7 +36,7 @@ class AveragedModel:
         self._local = local
         self._ours: Tensors = list(self.model.parameters())
         self._theirs: Tensors = list(model.parameters())
-        self._buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
+        self._trained = model
 
     @torch.no_grad()
     def update(self, step: int) -> None:
@@ -47,5 +47,6 @@ class AveragedModel:
     @torch.no_grad()
     def copy_buffers(self) -> None:
         """Copy the model's running statistics, which are averages already."""
-        for ours, theirs in self._buffers:
+        # Looked up each time: a model may assign new tensors to its buffers.
+        for ours, theirs in zip(self.model.buffers(), self._trained.buffers(), strict=True):
             ours.copy_(theirs)

@@ -24,6 +24,12 @@ class StepRollback:
         self._device = device
         self._reads_host = device.type == "cpu" if reads_host is None else reads_host
         self._buffers: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        self._places = [
+            (module._buffers, name, buffer)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
         for buffer in model.buffers():
             live = _as_integers(buffer)
             of_size = self._buffers.setdefault(live.dtype, ([], []))
@@ -34,6 +40,7 @@ class StepRollback:
     @torch.no_grad()
     def record(self) -> None:
         """Record the state before a step."""
+        self._take_in_assigned()
         for live, recorded in self._buffers.values():
             torch._foreach_copy_(recorded, live)
         self._cpu_state = torch.get_rng_state()
@@ -45,6 +52,7 @@ class StepRollback:
     @torch.no_grad()
     def restore(self) -> None:
         """Restore the recorded state."""
+        self._take_in_assigned()
         self._restore_buffers()
         torch.set_rng_state(self._cpu_state)
         if self._device.type == "cuda":
@@ -56,6 +64,7 @@ class StepRollback:
         """Restore the buffers if `skipped`, a scalar, is not 0: they may have non-finite values like the gradient."""
         if not self._buffers:
             return
+        self._take_in_assigned()
         if self._reads_host:
             if skipped.item():
                 self._restore_buffers()
@@ -66,6 +75,13 @@ class StepRollback:
             torch._foreach_sub_(live, recorded)
             torch._foreach_mul_(live, is_kept.to(dtype))
             torch._foreach_add_(live, recorded)
+
+    def _take_in_assigned(self) -> None:
+        """Copy tensors that the model has assigned to its buffers (`self.b = self.b + 1`) into the buffers' own."""
+        for holder, name, own in self._places:
+            new = holder.get(name)
+            if new is not own and new is not None and new.shape == own.shape and new.dtype == own.dtype:
+                holder[name] = own.copy_(new)
 
     def _restore_buffers(self) -> None:
         for live, recorded in self._buffers.values():
