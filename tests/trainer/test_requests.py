@@ -21,10 +21,10 @@ from trainer.report.status import MetricsLog, read_metrics
 @pytest.mark.parametrize(
     ("assignment", "why", "fix"),
     [
-        ("epoch=3", "the settings are: epochs, max_steps, batch_size", "did you mean --set epochs=3?"),
-        ("lr=3", "the settings are:", "did you mean --set "),
-        ("optimizer.learningrate=1", "the settings are:", "did you mean --set optimizer.learning_rate=1?"),
-        ("learning_rate=0.1", "the settings are:", "did you mean --set optimizer.learning_rate=0.1?"),
+        ("epoch=3", "settings has this name; RECIPE --help lists them", "did you mean --set epochs=3?"),
+        ("lr=3", "RECIPE --help lists them", "did you mean --set "),
+        ("optimizer.learningrate=1", "RECIPE --help lists them", "did you mean --set optimizer.learning_rate=1?"),
+        ("learning_rate=0.1", "RECIPE --help lists them", "did you mean --set optimizer.learning_rate=0.1?"),
         ("epochs=three", "epochs must be a whole number", "--set epochs=12"),
         ("epochs=2.5", "epochs must be a whole number", "--set epochs=12"),
         ("epochs=0", "epochs must be at least 1", "--set epochs=12"),
@@ -33,7 +33,7 @@ from trainer.report.status import MetricsLog, read_metrics
         ("optimizer.name=adm", "must be one of adamw, adam, sgd", "--set optimizer.name=adamw"),
         ("model.dropout=1", "must be less than 1", "--set model.dropout=0.1"),
         ("onnx=maybe", "must be true or false", "--set onnx=true"),
-        ("optimizer=sgd", "the settings are:", "did you mean --set optimizer."),
+        ("optimizer=sgd", "RECIPE --help lists them", "did you mean --set optimizer."),
         ("epochs", "--set takes key=value", "--set epochs=VALUE"),
     ],
 )

@@ -78,7 +78,7 @@ def assign(settings: S, given: Assignment) -> S:
         nearest = _nearest(given.key, known)
         raise BadRequestError(
             f"unknown setting {given.key}" + (f" in {given.file}" if given.file else ""),
-            why=f"the settings are: {', '.join(known)}",
+            why=f"none of the {len(known)} settings has this name; RECIPE --help lists them",
             fix=f"did you mean {given.show(nearest, given.value)}?",
         )
     changed: S = _replace_at(settings, given.key.split("."), given)
