@@ -6,6 +6,7 @@ https://ui.perfetto.dev opens the trace, https://pytorch.org/memory_viz the snap
 import gzip
 import json
 import logging
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -145,6 +146,8 @@ class StepProfiler:
             activities.append(ProfilerActivity.CUDA)
             torch.cuda.synchronize(self._device)  # the trace begins with an idle device
             torch.cuda.memory._record_memory_history(max_entries=_MEMORY_EVENTS)
+        # Else the library below torch's profiler prints two lines of its own to stderr (torch 2.13).
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         self._profile = profile(activities=activities)
         self._profile.start()
         self._first = self._last = step
