@@ -9,6 +9,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -40,8 +41,11 @@ def fill(benchmark: Benchmark, sizes: Sizes) -> None:
         task = make_task(sizes)
         benchmark.measure(steps(task))
         benchmark.notes.append(describe_rate(task, peak))
-    with lent_folder() as folder:
-        benchmark.measure(saves(folder, sizes))
+    with (
+        lent_folder() as folder,
+        closing(Saver(CheckpointStore(folder, keep=1, fingerprint={}), device=DEVICE)) as saver,
+    ):
+        benchmark.measure(saves(folder, saver, sizes))
     benchmark.measure(loaders(sizes))
     benchmark.notes += [
         describe_run_with_loader(sizes),
@@ -119,12 +123,11 @@ def describe_rate(task: Task, peak: float | None) -> str:
     return f"{text}, MFU {mfu:.1%} of {peak:,.0f} TFLOPS"
 
 
-def saves(folder: Path, sizes: Sizes) -> list[Contender]:
+def saves(folder: Path, saver: Saver, sizes: Sizes) -> list[Contender]:
     """List what a loop waits for when it saves a state on the device."""
     state: State = {
         "model": {f"layer{n}": torch.rand(sizes.state_elements, device=DEVICE) for n in range(sizes.state_tensors)}
     }
-    saver = Saver(CheckpointStore(folder, keep=1, fingerprint={}), device=DEVICE)
     saver.reserve(state)
     saver.wait()
     numbers = iter(range(1, sys.maxsize))

@@ -148,7 +148,7 @@ class StepProfiler:
             torch.cuda.memory._record_memory_history(max_entries=_MEMORY_EVENTS)
         # Else the library below torch's profiler prints two lines of its own to stderr (torch 2.13).
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-        self._profile = profile(activities=activities)
+        self._profile = profile(activities=activities, acc_events=True)  # else torch 2.11 warns
         self._profile.start()
         self._first = self._last = step
 
