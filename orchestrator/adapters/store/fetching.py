@@ -8,6 +8,7 @@ import os
 import posixpath
 import shutil
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -28,18 +29,21 @@ class Fetching:
     """Copies one run's results; `fetch` may be called from several threads.
 
     Attributes:
-        problems: one line for each file that couldn't be copied, with the reason.
+        destination: the folder.
+        problems: one line for each file that couldn't be copied, with the reason, by its path.
+        has_missed: whether some content was missing: its machine may have uploaded a newer version meanwhile.
         left_out: path -> reason, for links that were left out because they lead out of the results.
         renamed: path -> its path on the laptop.
     """
 
     def __init__(self, store: ObjectStore, blobs: str, destination: Path, progress: TransferProgress) -> None:
-        self.problems: list[str] = []
+        self.problems: dict[str, str] = {}
+        self.has_missed = False
         self.left_out: dict[str, str] = {}
         self.renamed: dict[str, str] = {}
         self._store = store
         self._blobs = blobs
-        self._destination = destination
+        self.destination = destination
         self._partial = destination / _PARTIAL
         self._progress = progress
         self._making = threading.Lock()
@@ -51,14 +55,21 @@ class Fetching:
             KedgeError: the store can't be used.
         """
         counted = _Counted(self._progress)
+        self.problems.pop(file.path, None)
         try:
             self._fetch(file, counted)
         except (OSError, ValueError, OverflowError) as err:
             if file.link:
                 self.left_out[file.path] = str(err)
             else:
-                self.problems.append(f"{file.path[:_SHOWN]!r}: {err}")
+                self.problems[file.path] = f"{file.path[:_SHOWN]!r}: {err}"
         counted.reach(file.bytes)
+
+    def forget_all_but(self, files: Iterable[UploadedFile]) -> None:
+        """Forget the problems with files that a newer list doesn't have, and that contents were missing."""
+        paths = {file.path for file in files}
+        self.problems = {path: problem for path, problem in self.problems.items() if path in paths}
+        self.has_missed = False
 
     def tidy(self) -> None:
         """Remove the partial files of interrupted copies, if every file was copied."""
@@ -71,11 +82,11 @@ class Fetching:
         if file.path.partition("/")[0] == _PARTIAL:
             raise ValueError("its path is kedge's own")
         if file.link:
-            place_link(self._destination, file.path, self._target_of(file))
+            place_link(self.destination, file.path, self._target_of(file))
             return
         if not 0 <= file.bytes < _LIMIT or not 0 <= file.mtime < _LIMIT:
             raise ValueError("its size or its time is invalid")
-        target = place_file(self._destination, file.path)
+        target = place_file(self.destination, file.path)
         if _is_newer(target, file):
             return
         if not has_content(target, file.bytes, file.sha256):
@@ -97,6 +108,7 @@ class Fetching:
             sha256 = self._download(file, aside, counted)
         except FileNotFoundError:
             aside.unlink()
+            self.has_missed = True
             raise ValueError(f"its content, blob {file.sha256}, is missing") from None
         if sha256 != file.sha256:
             aside.unlink()

@@ -26,6 +26,8 @@ from orchestrator.core.transfers import LastUpload, Progress
 from orchestrator.core.values.units import format_bytes
 
 _NAMED = 3
+_VERSIONS = 5
+"""How many newer uploads a copy follows."""
 _LARGEST = 1 << 60
 
 
@@ -93,7 +95,8 @@ class Results:
         """Copy the uploaded results into a folder: each file whole and verified, or not at all.
 
         Files with the same content stay as they are, and interrupted downloads resume. Links that lead out of the
-        results are left out.
+        results are left out. A machine that uploads meanwhile deletes what it has replaced: then the newer version
+        follows.
 
         Args:
             run_id: the run.
@@ -107,22 +110,36 @@ class Results:
             KedgeError: some files couldn't be copied, but all others were; the disk has no room for them; or the store
                 can't be used.
         """
-        listed = (file for file in self._files(run_id, rank) if is_below(file.path, folders))
-        files = [file for file in listed if only is None or file.path in only]
+
+        def list_wanted() -> list[UploadedFile]:
+            listed = (file for file in self._files(run_id, rank) if is_below(file.path, folders))
+            return [file for file in listed if only is None or file.path in only]
+
+        files = list_wanted()
         if not files:
             return Arrival()
         make_destination(Path(destination))
-        require_room(Path(destination), files)
-        counted = TransferProgress(progress, sum(file.bytes for file in files))
+        counted = TransferProgress(progress, 0)
         fetching = Fetching(self._store, run_key(run_id, f"{place_of(rank)}blobs/"), Path(destination), counted)
-        # Links come last, after their targets, so that nothing is written through one.
-        for group in ([file for file in files if not file.link], [file for file in files if file.link]):
-            in_parallel(fetching.fetch, group, counted, workers=self._store.workers if len(group) > 1 else 1)
+        self._fetch(fetching, files, counted)
+        for _ in range(_VERSIONS):
+            if not fetching.has_missed:
+                break
+            before, files = files, list_wanted()
+            fetching.forget_all_but(files)
+            self._fetch(fetching, [file for file in files if file not in before], counted)
         fetching.tidy()
         renamed = rename_repository_files(Path(destination))
         if fetching.problems:
-            raise _incomplete(fetching.problems, len(files))
+            raise _incomplete([*fetching.problems.values()], len(files))
         return Arrival(left_out=fetching.left_out, renamed={**fetching.renamed, **renamed})
+
+    def _fetch(self, fetching: Fetching, files: Sequence[UploadedFile], counted: TransferProgress) -> None:
+        """Copy these files; links come last, after their targets, so that nothing is written through one."""
+        require_room(fetching.destination, files)
+        counted.expect(sum(file.bytes for file in files))
+        for group in ([file for file in files if not file.link], [file for file in files if file.link]):
+            in_parallel(fetching.fetch, group, counted, workers=self._store.workers if len(group) > 1 else 1)
 
     def remove(self, run_id: str) -> None:
         """Remove everything that the store has of a run: results, code, agent.

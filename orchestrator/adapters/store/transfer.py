@@ -38,6 +38,11 @@ class TransferProgress:
             self._done += count
             self._progress(self._done, self._total)
 
+    def expect(self, more: int) -> None:
+        """Add bytes to the total."""
+        with self._lock:
+            self._total += more
+
     def stop(self) -> None:
         """Stop every thread at its next count."""
         with self._lock:
