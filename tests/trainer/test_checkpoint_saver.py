@@ -12,7 +12,6 @@ import torch
 
 from tests.trainer import harness
 from trainer.base.errors import CheckpointWriteError
-from trainer.checkpoints.document import PART_BYTES
 from trainer.checkpoints.saver import Saver, TrainingSnapshot
 from trainer.checkpoints.staging import Staging
 from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
@@ -66,19 +65,6 @@ def test_training_continues_while_its_weights_are_written(store: CheckpointStore
     gate.opened.set()
     saver.wait()
     assert not load_checkpoint(store.list_steps()[0])["model"]["weight"].any()
-
-
-def test_write_hurries_once_somebody_waits_for_it(store: CheckpointStore) -> None:
-    """It pauses between its parts, here for an hour; a wait, the next save and the end skip the pauses."""
-    weight = torch.zeros(3 * PART_BYTES // 4)
-    with closing(Saver(store, pause_seconds=3600)) as saver:
-        for step in (1, 2):
-            saver.save(snapshot(step, weight))
-            assert saver.is_busy
-        saver.wait()
-        assert store.newest_name() == "step-00000002.safetensors"
-        saver.save(snapshot(3, weight))
-    assert store.newest_name() == "step-00000003.safetensors"
 
 
 def test_second_save_waits_for_the_first(store: CheckpointStore, saver: Saver) -> None:

@@ -13,7 +13,7 @@ faster when they are verified (benchmarks/results/checkpoint.txt).
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,33 +23,22 @@ import torch
 from trainer.checkpoints.header import Header, TensorEntry, parse_untrusted, read_stream_header, render_header
 from trainer.checkpoints.tree import Flat, unflatten
 
-PART_BYTES = 8 << 20
-Pace = Callable[[], object]
 # Smaller tensors are copied: an optimizer keeps its step counts as they are loaded.
 _LEAST_MAPPED_BYTES = 1 << 16
 
 
-def at_once() -> None:
-    """Don't pause."""
-
-
-def write_document(stream: BinaryIO, flat: Flat, *, is_milestone: bool = False, pace: Pace = at_once) -> None:
+def write_document(stream: BinaryIO, flat: Flat, *, is_milestone: bool = False) -> None:
     """Write a state whose tensors are contiguous and in main memory.
-
-    Args:
-        stream: an open file.
-        flat: the state.
-        is_milestone: it is never pruned.
-        pace: called between parts of the work; it may pause.
 
     Raises:
         OSError: the disk refuses.
         TypeError: safetensors doesn't have a tensor's dtype; the message names it.
     """
-    write_pieces(stream, render_document(flat, is_milestone=is_milestone, pace=pace), pace=pace)
+    for piece in render_document(flat, is_milestone=is_milestone):
+        stream.write(piece)
 
 
-def render_document(flat: Flat, *, is_milestone: bool = False, pace: Pace = at_once) -> list[memoryview]:
+def render_document(flat: Flat, *, is_milestone: bool = False) -> list[memoryview]:
     """Render the file of such a state in pieces: the header, and views of the tensors' memory.
 
     Raises:
@@ -57,30 +46,7 @@ def render_document(flat: Flat, *, is_milestone: bool = False, pace: Pace = at_o
     """
     tensors = sorted(flat.tensors.items(), key=lambda item: -item[1].element_size())
     pieces = merge_adjacent([tensor for _, tensor in tensors])
-    data_crc32 = 0
-    for part in cut_pieces(pieces, pace=pace):
-        data_crc32 = zlib.crc32(part, data_crc32)
-    return [memoryview(render_header(flat, tensors, data_crc32, is_milestone=is_milestone)), *pieces]
-
-
-def write_pieces(stream: BinaryIO, pieces: Sequence[memoryview], *, pace: Pace) -> None:
-    """Write pieces one after another.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    for part in cut_pieces(pieces, pace=pace):
-        stream.write(part)
-
-
-def cut_pieces(pieces: Sequence[memoryview], *, pace: Pace) -> Iterator[memoryview]:
-    """Cut pieces into parts of 8 MiB, and call `pace` after each whole one."""
-    for piece in pieces:
-        for begin in range(0, len(piece), PART_BYTES):
-            part = piece[begin : begin + PART_BYTES]
-            yield part
-            if len(part) == PART_BYTES:
-                pace()
+    return [memoryview(render_header(flat, tensors, pieces, is_milestone=is_milestone)), *pieces]
 
 
 def read_document(path: Path) -> Any:

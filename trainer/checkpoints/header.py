@@ -7,6 +7,7 @@ rows of each slice), `kedge.milestone` (only in a checkpoint that is never prune
 (CRC-32 of the data, and of the header without this field).
 """
 
+import functools
 import json
 import struct
 import zlib
@@ -131,11 +132,11 @@ def read_header(path: Path) -> Header:
 def render_header(
     flat: Flat,
     tensors: Sequence[tuple[str, torch.Tensor]],
-    data_crc32: int,
+    pieces: Sequence[memoryview],
     *,
     is_milestone: bool = False,
 ) -> bytes:
-    """Render the header of a file whose data are these tensors one after another.
+    """Render the header of a file whose data are these pieces, which hold these tensors one after another.
 
     Raises:
         TypeError: safetensors doesn't have a tensor's dtype; the message names it.
@@ -150,7 +151,7 @@ def render_header(
         "format": "pt",
         "kedge.format": FORMAT,
         "kedge.state": json.dumps(flat.plain, separators=(",", ":")),
-        "kedge.data": str(data_crc32),
+        "kedge.data": str(functools.reduce(lambda crc32, piece: zlib.crc32(piece, crc32), pieces, 0)),
     }
     if is_milestone:
         content[_METADATA]["kedge.milestone"] = "yes"

@@ -1,10 +1,8 @@
 """Asynchronous checkpoints: the training loop waits only for a copy in memory, a thread writes it.
 
-At most one checkpoint is being written. A save that comes meanwhile waits for it: no save is dropped. As long as nobody
-waits, the thread pauses after each 8 MiB, so that it slows the steps down less.
+At most one checkpoint is being written. A save that comes meanwhile waits for it: no save is dropped.
 """
 
-import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,8 +16,6 @@ from trainer.checkpoints.staging import Copies, Staging, measure_staging_size
 from trainer.checkpoints.store import CheckpointStore, Rating
 from trainer.checkpoints.tree import Flat, State, flatten, storage_key
 
-# Each 8 MiB take 3 to 5 ms, on a disk that writes 1.6 to 3 GB/s.
-PAUSE_SECONDS = 0.002
 _CPU = torch.device("cpu")
 
 
@@ -50,7 +46,6 @@ class Saver:
         device: torch.device = _CPU,
         staging: Staging | None = None,
         use_device: Callable[[torch.device], object] = torch.cuda.set_device,
-        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
         """Start the writer thread.
 
@@ -60,7 +55,6 @@ class Saver:
                 is, to pin memory and to wait for copies.
             staging: the memory for the copies.
             use_device: makes a GPU the calling thread's.
-            pause_seconds: how long the thread pauses after each 8 MiB, as long as nobody waits for it.
         """
         self._store = store
         self._staging = staging or Staging()
@@ -70,8 +64,6 @@ class Saver:
             initializer=partial(use_device, device) if device.type == "cuda" else None,
         )
         self._pending: Future[None] | None = None
-        self._is_awaited = threading.Event()
-        self._pause_seconds = pause_seconds
         self.is_reserved = False
         self.seconds = 0.0
         """Seconds from the start of a save until it is durable; 0 before the first save."""
@@ -98,7 +90,6 @@ class Saver:
             self._writer.submit(self._staging.reserve, need).result()
         copies = self._staging.copy(tensors)
         staged = [_staged(flat, copies) for flat in flats]
-        self._is_awaited.clear()
         self._pending = self._writer.submit(self._write, snapshot, staged, copies, began)
 
     @property
@@ -121,14 +112,12 @@ class Saver:
         Raises:
             CheckpointWriteError: it could not be written.
         """
-        self._is_awaited.set()
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
     def close(self) -> None:
         """Finish writing and end the thread; a failure is ignored, because the previous checkpoint is intact."""
-        self._is_awaited.set()
         self._store.shorten_waits()
         self._writer.shutdown()
         self._staging.close()
@@ -154,12 +143,8 @@ class Saver:
             ) from err
         state, *best = staged
         if best and snapshot.rating is not None:
-            self._store.save_best(best[0], step=snapshot.step, rating=snapshot.rating, pace=self._pause)
-        self._store.save(state, step=snapshot.step, is_milestone=snapshot.is_milestone, pace=self._pause)
-
-    def _pause(self) -> None:
-        """Leave the memory and the processor to the steps for a moment, unless somebody waits for the write."""
-        self._is_awaited.wait(self._pause_seconds)
+            self._store.save_best(best[0], step=snapshot.step, rating=snapshot.rating)
+        self._store.save(state, step=snapshot.step, is_milestone=snapshot.is_milestone)
 
 
 def _flatten_all(state: State, best: State | None) -> list[Flat]:

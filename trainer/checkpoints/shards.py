@@ -17,11 +17,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trainer.base.files import sync_folder, write_atomically
 from trainer.checkpoints.direct import open_direct
-from trainer.checkpoints.document import Pace, at_once, render_document, write_pieces
+from trainer.checkpoints.document import render_document
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.tree import Flat
@@ -66,9 +66,7 @@ def chunk_rows(total: int, rank: int, size: int) -> range:
     return range(min(rank * each, total), min((rank + 1) * each, total))
 
 
-def write_sharded(
-    folder: Path, flat: Flat, *, peers: Peers, topic: str, about: Mapping[str, Any], pace: Pace = at_once
-) -> None:
+def write_sharded(folder: Path, flat: Flat, *, peers: Peers, topic: str, about: Mapping[str, Any]) -> None:
     """Write this process's shard; return once all shards and the index are durable.
 
     Args:
@@ -77,15 +75,14 @@ def write_sharded(
         peers: the processes that write it.
         topic: a unique name for this save among the peers.
         about: metadata for the index.
-        pace: called between parts of the work; it may pause.
 
     Raises:
         OSError: a disk of one of them refuses; TimeoutError if one of them is gone.
     """
     save = peers.broadcast_from_main(f"{topic}/save", lambda: uuid.uuid4().hex[:8])
     folder.mkdir(exist_ok=True)
-    pieces = render_document(_own_part(flat, peers), pace=pace)
-    shard = _write_shard(folder / f"{peers.rank}-of-{peers.size}.{save}.safetensors", pieces, pace)
+    pieces = render_document(_own_part(flat, peers))
+    shard = _write_shard(folder / f"{peers.rank}-of-{peers.size}.{save}.safetensors", pieces)
     peers.publish(topic, json.dumps({"shard": asdict(shard), "lengths": [len(piece) for piece in pieces]}))
     told = [json.loads(text) for text in peers.all_gather(topic)]
     index = Index(shards=tuple(Shard(**one["shard"]) for one in told), about=about)
@@ -154,8 +151,12 @@ def _own_part(flat: Flat, peers: Peers) -> Flat:
     return replace(flat, plain=None, tensors=sharded)
 
 
-def _write_shard(path: Path, pieces: Sequence[memoryview], pace: Pace) -> Shard:
-    write_atomically(path, lambda stream: write_pieces(stream, pieces, pace=pace), open_stream=open_direct)
+def _write_shard(path: Path, pieces: Sequence[memoryview]) -> Shard:
+    def write(stream: BinaryIO) -> None:
+        for piece in pieces:
+            stream.write(piece)
+
+    write_atomically(path, write, open_stream=open_direct)
     return Shard(file=path.name, bytes=path.stat().st_size, checksum=read_header(path).checksum)
 
 

@@ -22,12 +22,19 @@ from typing import Any, Literal
 from trainer.base.errors import CheckpointWriteError, DamagedCheckpointError, first_line
 from trainer.base.files import remove_temporaries, write_atomically
 from trainer.checkpoints.direct import open_direct
-from trainer.checkpoints.document import Pace, at_once, read_document, write_document
+from trainer.checkpoints.document import read_document, write_document
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.pickled import read_pickled
-from trainer.checkpoints.shards import INDEX, MILESTONE, is_whole, read_index, remove_checkpoint, write_sharded
-from trainer.checkpoints.shards import is_milestone as is_marked
+from trainer.checkpoints.shards import (
+    INDEX,
+    MILESTONE,
+    is_milestone,
+    is_whole,
+    read_index,
+    remove_checkpoint,
+    write_sharded,
+)
 from trainer.checkpoints.tree import Flat, State, flatten
 
 SUFFIX = ".safetensors"
@@ -102,19 +109,19 @@ class CheckpointStore:
                 remove_temporaries(part, f"*{SUFFIX}")
                 remove_temporaries(part, INDEX)
 
-    def save(self, flat: Flat, *, step: int, is_milestone: bool = False, pace: Pace = at_once) -> None:
+    def save(self, flat: Flat, *, step: int, is_milestone: bool = False) -> None:
         """Write one step's state durably, then prune to the newest ones and the milestones.
 
         Raises:
             CheckpointWriteError: it could not be written; existing checkpoints are untouched.
         """
-        path = self._write(f"step-{step:08d}", flat, about={}, is_milestone=is_milestone, pace=pace)
+        path = self._write(f"step-{step:08d}", flat, about={}, is_milestone=is_milestone)
         self._milestones[path.name] = is_milestone
         self._remove_duplicates(path)
         surplus = [older for older in self.list_steps()[self._keep :] if not self._is_milestone(older)]
         self._prune(_STEP_NAME, surplus, before=step)
 
-    def save_best(self, flat: Flat, *, step: int, rating: Rating, pace: Pace = at_once) -> None:
+    def save_best(self, flat: Flat, *, step: int, rating: Rating) -> None:
         """Write weights durably if they are among the best, then prune to these; earlier ones win ties, NaN never wins.
 
         Weights that were rated by another metric don't count, and are pruned.
@@ -129,8 +136,7 @@ class CheckpointStore:
         is_better = sum(rank >= rating.rank for _, rank, _ in others.values()) < self._keep_best
         if not math.isfinite(rating.value) or not is_better:
             return
-        about = {"rating": rating.dump(), "fingerprint": self._fingerprint}
-        path = self._write(stem, flat, about=about, pace=pace)
+        path = self._write(stem, flat, about={"rating": rating.dump(), "fingerprint": self._fingerprint})
         kept = sort_rated({**others, path.name: (rating.scale, rating.rank, -step)})[: self._keep_best]
         self._prune(_BEST_NAME, [self.folder / name for name in self.rate_best() if name not in kept], before=step)
 
@@ -205,7 +211,7 @@ class CheckpointStore:
     def _is_milestone(self, path: Path) -> bool:
         """Whether a step is never pruned. Nobody can tell of a damaged one: it isn't."""
         if path.name not in self._milestones:
-            self._milestones[path.name] = is_marked(path)
+            self._milestones[path.name] = is_milestone(path)
         return self._milestones[path.name]
 
     def _list_best(self) -> list[tuple[int, Path]]:
@@ -223,18 +229,15 @@ class CheckpointStore:
         for path in (*surplus, *unfinished):
             remove_checkpoint(path)
 
-    def _write(
-        self, stem: str, flat: Flat, *, about: Mapping[str, Any], is_milestone: bool = False, pace: Pace
-    ) -> Path:
+    def _write(self, stem: str, flat: Flat, *, about: Mapping[str, Any], is_milestone: bool = False) -> Path:
         self._saves += 1
         path = self.folder / (stem if self._peers else f"{stem}{SUFFIX}")
         with self._translate_os_errors(path.name):
             if self._peers:
                 about = {**about, **({MILESTONE: True} if is_milestone else {})}
-                topic = f"{self._saves}/{stem}"
-                write_sharded(path, flat, peers=self._peers, topic=topic, about=about, pace=pace)
+                write_sharded(path, flat, peers=self._peers, topic=f"{self._saves}/{stem}", about=about)
             else:
-                write = partial(write_document, flat=flat, is_milestone=is_milestone, pace=pace)
+                write = partial(write_document, flat=flat, is_milestone=is_milestone)
                 write_atomically(path, write, open_stream=open_direct)
         return path
 
