@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -63,14 +63,9 @@ def seeded(rng: np.random.Generator) -> Iterator[None]:
         _restore(before)
 
 
-@contextmanager
-def restored_together() -> Iterator[None]:
+def restored_together() -> AbstractContextManager[None]:
     """Let `seeded` leave the global generators as they are within the block, and restore them at its end."""
-    _batch.is_open = True
-    try:
-        yield
-    finally:
-        _batch.close()
+    return _batch
 
 
 class SeededCollate:
@@ -93,16 +88,19 @@ class _Batch:
         self.is_open = False
         self._before: Any = None
 
+    def __enter__(self) -> None:
+        self.is_open = True
+
+    def __exit__(self, *_: object) -> None:
+        before, self._before, self.is_open = self._before, None, False
+        if before is not None:
+            _restore(before)
+
     def is_kept(self) -> bool:
         """Keep the states if this is the first sample of a batch; return whether there is a batch."""
         if self.is_open and self._before is None:
             self._before = _capture()
         return self.is_open
-
-    def close(self) -> None:
-        before, self._before, self.is_open = self._before, None, False
-        if before is not None:
-            _restore(before)
 
 
 _batch = _Batch()
