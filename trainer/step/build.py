@@ -47,7 +47,7 @@ def build_workload(recipe: Recipe[Any], group: ProcessGroup = ALONE) -> BuiltWor
 
 
 def _complete(workload: Workload, model: nn.Module) -> BuiltWorkload:
-    blocks = workload.blocks
+    blocks: Any = workload.blocks
     if callable(blocks) and not isinstance(blocks, Sequence | nn.Module):
         blocks = blocks(model)
     values = {field.name: getattr(workload, field.name) for field in fields(workload)}

@@ -72,7 +72,7 @@ class Sharding:
             if self._group.is_main:
                 whole = received.new_zeros((most * size, *rows.shape[1:]))
                 whole[: len(parameter)] = weights.pop()
-                parts = whole.split(most) if most else [whole]
+                parts = torch.split(whole, most) if most else [whole]
             self._group.scatter_from_main(parts, received)
             rows.copy_(received[: len(rows)])
 
@@ -120,7 +120,9 @@ class Sharding:
         fully_shard(through, mp_policy=_precision_of(rest, settings, casts_inputs=False), **options)
         device = torch.device("cpu") if settings.cpu_offload else self._group.device
         # What `to_empty` does, which would empty the buffers, too.
-        through._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+        through._apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor
+        )
 
     def local_state(self, value: Any) -> Any:
         """Replace the sharded tensors in a state by this process's rows."""
