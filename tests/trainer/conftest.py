@@ -1,15 +1,27 @@
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from tests.trainer import harness
+from trainer.group.distributed import ProcessGroup
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def group() -> Iterator[ProcessGroup]:
+    """A group of one process, which shards as others do."""
+    store = dist.HashStore()  # type: ignore[attr-defined]  # public, but not in its __all__
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield ProcessGroup(rank=0, size=1, device=torch.device("cpu"), store=store)
+    dist.destroy_process_group()
 
 
 @pytest.fixture(scope="session")

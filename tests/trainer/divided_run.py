@@ -16,7 +16,7 @@ from tests.trainer.harness import train_here
 from trainer.base.config import Settings
 from trainer.base.hard_exit import hard_exit
 from trainer.base.overrides import apply_overrides
-from trainer.base.recipe import Recipe, Workload
+from trainer.base.recipe import BuiltWorkload, Recipe
 from trainer.base.sources import Batch
 
 # Shape legend: B batch.
@@ -41,9 +41,9 @@ def measure(model: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
     return {"loss": (model(batch[0]) - batch[1]).square().squeeze(1)}
 
 
-def build(blocks: int) -> Workload:
+def build(blocks: int) -> BuiltWorkload:
     middle = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)]
-    return Workload(
+    return BuiltWorkload(
         model=nn.Sequential(nn.Linear(1, WIDTH), *middle, nn.Linear(WIDTH, 1)),
         train_data=Line(16),
         validation_data=Line(3),  # one process of two has no sample in the second batch of one each

@@ -12,7 +12,7 @@ from torch.nn import functional
 from tests.trainer import harness
 from trainer.base.config import Settings
 from trainer.base.overrides import apply_overrides
-from trainer.base.recipe import Moment, Workload
+from trainer.base.recipe import BuiltWorkload, Moment
 from trainer.base.sources import Batch
 from trainer.data.sources import ArraySource
 from trainer.group.distributed import ALONE, ProcessGroup
@@ -53,7 +53,7 @@ def make_learner_of(
     settings = apply_overrides(Settings(batch_size=8), assignments)
     net = model or SmallNet()
     source = ArraySource(torch.zeros(8, 1, 8, 8), torch.zeros(8))
-    workload = Workload(
+    workload = BuiltWorkload(
         model=net,
         train_data=source,
         validation_data=source,

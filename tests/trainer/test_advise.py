@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from trainer.base.config import ComputeSettings, OptimizerSettings, Settings
 from trainer.base.contract import read_contract
 from trainer.base.errors import BadRequestError
-from trainer.base.recipe import Moment, Recipe, Workload
+from trainer.base.recipe import BuiltWorkload, Moment, Recipe, Workload
 from trainer.base.signals import StopFlag
 from trainer.base.sources import Batch
 from trainer.cli import main
@@ -24,6 +24,7 @@ from trainer.find.advise import advise
 from trainer.find.forecast import forecast_memory
 from trainer.find.trial import make_batch, prepare_trial
 from trainer.group.distributed import ALONE
+from trainer.step.build import build_workload
 from trainer.step.learner import Learner
 
 # Shape legend: B batch, C channels, H height, W width, T tokens, K classes.
@@ -108,14 +109,14 @@ def text_recipe(**settings: Any) -> Recipe[Settings]:
     )
 
 
-def learner_of(recipe: Recipe[Settings], workload: Workload) -> Learner:
+def learner_of(recipe: Recipe[Settings], workload: BuiltWorkload) -> Learner:
     return prepare_trial(recipe, workload, read_contract({}), ALONE, lambda _: None).learner
 
 
 def measure_peak(recipe: Recipe[Settings], *, samples: int, micro_batch: int) -> int:
     """The most memory of a step that the CPU's allocator gave out, by torch's profiler; kernels' own is in it."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
-        workload = recipe.build(recipe.settings)
+        workload = build_workload(recipe)
         learner = learner_of(recipe, workload)
         learner.model.train()
         learner.expect_share(samples, micro_batch=micro_batch)
@@ -134,7 +135,7 @@ def measure_peak(recipe: Recipe[Settings], *, samples: int, micro_batch: int) ->
 def test_forecast_is_within_15_percent_of_what_the_allocator_gave(recipe: Recipe[Settings]) -> None:
     """Micro-batches of 1, 4 and 16, and 16 samples accumulated by 4; measured by torch's profiler on the CPU."""
     requests = [(1, 1), (4, 4), (16, 16), (16, 4)]
-    workload = recipe.build(recipe.settings)
+    workload = build_workload(recipe)
     batches = [(make_batch(workload, samples, torch.device("cpu")), samples, size) for samples, size in requests]
     found = forecast_memory(workload.model, lambda: learner_of(recipe, workload), batches)
     measured = [measure_peak(recipe, samples=samples, micro_batch=size) for samples, size in requests]
@@ -144,7 +145,7 @@ def test_forecast_is_within_15_percent_of_what_the_allocator_gave(recipe: Recipe
 def test_forecast_counts_each_part_exactly() -> None:
     """A tied weight once, AdamW's two moments and its step counts, an EMA's copy; the real weights are untouched."""
     recipe = text_recipe(ema_decay=0.9)
-    workload = recipe.build(recipe.settings)
+    workload = build_workload(recipe)
     parameters = list(workload.model.parameters())
     weights = sum(parameter.nbytes for parameter in parameters)
     before = [parameter.clone() for parameter in parameters]

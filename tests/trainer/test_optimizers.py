@@ -14,7 +14,7 @@ from trainer.base.config import OptimizerSettings, Settings
 from trainer.base.contract import read_contract
 from trainer.base.errors import BadRequestError
 from trainer.base.overrides import apply_overrides
-from trainer.base.recipe import Moment, Recipe, Workload
+from trainer.base.recipe import BuiltWorkload, Moment, Recipe
 from trainer.base.signals import StopFlag
 from trainer.checkpoints.document import read_document, write_document
 from trainer.checkpoints.tree import flatten
@@ -46,9 +46,9 @@ class WordNet(nn.Module):
         return logits_BK
 
 
-def workload_of(model: nn.Module, **parts: Any) -> Workload:
+def workload_of(model: nn.Module, **parts: Any) -> BuiltWorkload:
     source = ArraySource(torch.zeros(8, 1, 8, 8), torch.zeros(8))
-    return Workload(model=model, train_data=source, validation_data=source, loss=mean_loss, **parts)
+    return BuiltWorkload(model=model, train_data=source, validation_data=source, loss=mean_loss, **parts)
 
 
 def learner_of(*assignments: str, **parts: Any) -> Learner:

@@ -23,7 +23,7 @@ from tests.trainer.learners import (
     train_steps,
 )
 from trainer.base.config import TrackSettings
-from trainer.base.recipe import Workload
+from trainer.base.recipe import BuiltWorkload
 from trainer.data.sources import ArraySource
 from trainer.report.rows import make_meter
 from trainer.step.recompute import recompute_blocks
@@ -78,7 +78,7 @@ def test_model_that_can_not_be_counted_gets_a_message_and_no_mfu(net: type[nn.Mo
     """A figure is no reason to end a run."""
     said: list[str] = []
     source = ArraySource(np.zeros((2, FEATURES)))
-    workload = Workload(
+    workload = BuiltWorkload(
         model=net(),
         train_data=source,
         validation_data=source,

@@ -255,9 +255,11 @@ def test_model_with_a_scalar_parameter_is_refused() -> None:
     assert "scale" in refused.value.why
 
 
-def test_one_process_has_nothing_to_shard(tmp_path: Path) -> None:
-    """The setting changes no bit of its run, and its checkpoints stay files."""
+def test_one_process_has_nothing_to_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The setting changes no bit of its run, its checkpoints stay files, and a line says so."""
     assert harness.call(tmp_path / "plain", *DIVIDED, "compute.fully_shard=off", "epochs=1") == 0
+    assert "fully_shard ignored" not in capsys.readouterr().out
     assert harness.call(tmp_path / "divided", *DIVIDED, "epochs=1", "compute.amp=off") == 0
+    assert "fully_shard ignored: there is one process" in capsys.readouterr().out
     harness.assert_same_run(tmp_path / "divided", tmp_path / "plain")
     assert harness.newest_checkpoint(tmp_path / "divided").suffix == ".safetensors"

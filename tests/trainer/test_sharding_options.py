@@ -1,11 +1,8 @@
 """What FSDP2 is asked for, as older versions of torch understand it."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -13,14 +10,6 @@ from trainer.base.config import ComputeSettings
 from trainer.group.distributed import ProcessGroup
 from trainer.step import sharding
 from trainer.step.sharding import Sharding
-
-
-@pytest.fixture
-def group() -> Iterator[ProcessGroup]:
-    store = dist.HashStore()  # type: ignore[attr-defined]  # public, but not in its __all__
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield ProcessGroup(rank=0, size=1, device=torch.device("cpu"), store=store)
-    dist.destroy_process_group()
 
 
 def test_torch_that_wants_a_bool_or_a_number_shards_both_models(

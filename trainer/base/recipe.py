@@ -69,6 +69,9 @@ class Workload:
     """A model, its data, its loss and its metrics. Only the first four are needed.
 
     Training:
+        model: an nn.Module; or, where it is too big for each process's main memory (`compute.fully_shard`), a function
+            without arguments that makes one. Then only the main process makes weights, and sends each process its rows.
+            The others call the function on torch's meta device, whose tensors have shapes but no values.
         loss: returns the batch's mean, a scalar; it may take the `Moment` as a third argument. Anything of the model
             may be called, not only its forward.
         weight: how much a batch's mean counts, for example its number of tokens that aren't padding; None: its number
@@ -81,8 +84,9 @@ class Workload:
             rate. None: two groups, with and without weight decay, as the settings say.
         make_optimizer: makes the optimizer of these groups, instead of the one in the settings.
         make_schedule: returns the rate of a step as a share of the peak, instead of the shape in the settings.
-        blocks: the model's parts, in order: gradient checkpointing recomputes each of them in the backward pass, FSDP
-            shards and torch.compile compiles each of them separately where they have to.
+        blocks: the model's parts, in order, or a function of the model that returns them: gradient checkpointing
+            recomputes each of them in the backward pass, FSDP shards and torch.compile compiles each of them separately
+            where they have to.
         hooks: functions that the loop calls.
 
     Validation:
@@ -101,7 +105,7 @@ class Workload:
         data: a line for the model card: what the data are, and who made them.
     """
 
-    model: nn.Module
+    model: nn.Module | Callable[[], nn.Module]
     train_data: SampleSource | StreamSource
     validation_data: SampleSource
     loss: Loss
@@ -110,7 +114,7 @@ class Workload:
     parameter_groups: Callable[[nn.Module], Sequence[Mapping[str, Any]]] | None = None
     make_optimizer: Callable[[Sequence[Mapping[str, Any]]], torch.optim.Optimizer] | None = None
     make_schedule: Callable[[int], Callable[[int], float]] | None = None
-    blocks: Sequence[nn.Module] = ()
+    blocks: Sequence[nn.Module] | Callable[[nn.Module], Sequence[nn.Module]] = ()
     hooks: Hooks = field(default_factory=Hooks)
     metrics: Metrics | None = None
     set_metrics: Mapping[str, Callable[[], SetMetric]] = field(default_factory=dict)
@@ -123,6 +127,14 @@ class Workload:
     trainable_only: bool = False
     exports: Callable[[nn.Module], Mapping[str, torch.Tensor]] | None = None
     data: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltWorkload(Workload):
+    """A workload whose model and blocks are made (`trainer.step.build.build_workload`)."""
+
+    model: nn.Module
+    blocks: Sequence[nn.Module] = ()
 
 
 def bind_loss(loss: Loss) -> Callable[[nn.Module, Batch, Moment], torch.Tensor]:

@@ -14,7 +14,7 @@ from trainer.base.config import Settings
 from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError, DeviceMemoryError, first_line
 from trainer.base.memory import is_out_of_memory
-from trainer.base.recipe import Moment, Recipe, Workload
+from trainer.base.recipe import BuiltWorkload, Moment, Recipe, Workload
 from trainer.base.sources import StreamSource
 from trainer.data.batch import can_split
 from trainer.find.advice import (
@@ -27,8 +27,9 @@ from trainer.find.advice import (
     shard_facts,
 )
 from trainer.find.forecast import forecast_memory
-from trainer.find.trial import Say, build_workload, make_batch, prepare_trial
+from trainer.find.trial import Say, make_batch, prepare_trial
 from trainer.group.distributed import ALONE, ProcessGroup, choose_device
+from trainer.step.build import build_workload
 
 _GIB = 1024**3
 _TIMED_SAMPLES = 32
@@ -89,7 +90,7 @@ Memory = tuple[dict[int, int | None], str, dict[str, int]]
 
 
 def _forecast(
-    recipe: Recipe[Any], workload: Workload, contract: RunContract, device: torch.device, sizes: list[int]
+    recipe: Recipe[Any], workload: BuiltWorkload, contract: RunContract, device: torch.device, sizes: list[int]
 ) -> Memory:
     """Forecast the memory of a step; a share of several micro-batches is traced with two of them."""
     share = make_batch(workload, sizes[0], device)
@@ -108,7 +109,7 @@ def _forecast(
 
 
 def _measure(
-    recipe: Recipe[Any], workload: Workload, contract: RunContract, device: torch.device, sizes: list[int]
+    recipe: Recipe[Any], workload: BuiltWorkload, contract: RunContract, device: torch.device, sizes: list[int]
 ) -> Memory:
     """Measure the memory of real steps, from the smallest micro-batch on."""
     learner = _make_learner(recipe, workload, contract, ProcessGroup(rank=0, size=1, device=device))
@@ -144,7 +145,7 @@ def _peak_of_steps(learner: Any, share: Any, device: torch.device) -> int | None
     return int(torch.cuda.max_memory_reserved(device))
 
 
-def _make_learner(recipe: Recipe[Any], workload: Workload, contract: RunContract, group: ProcessGroup) -> Any:
+def _make_learner(recipe: Recipe[Any], workload: BuiltWorkload, contract: RunContract, group: ProcessGroup) -> Any:
     return prepare_trial(recipe, workload, contract, group, lambda _: None).learner
 
 
@@ -163,7 +164,7 @@ def _time_sample(workload: Workload, count: int) -> float:
     return (time.perf_counter() - began) / count
 
 
-def _count_gathered(workload: Workload) -> int:
+def _count_gathered(workload: BuiltWorkload) -> int:
     """Count the bytes of weights that FSDP all-gathers at once: a block in use, and the next one ahead of its use."""
     blocks = [_bytes_of(list(block.parameters())) for block in workload.blocks]
     return 2 * max(blocks) if blocks else _bytes_of(list(workload.model.parameters()))

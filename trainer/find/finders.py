@@ -13,9 +13,10 @@ from trainer.base.memory import is_out_of_memory
 from trainer.base.recipe import Moment, Recipe
 from trainer.data.loader import BatchLoader
 from trainer.find.lr_finder import Suggestion, draw_sweep, repeat_batches, suggest_rate, sweep_learner
-from trainer.find.trial import Say, Trial, build_workload, make_batch, prepare_trial
+from trainer.find.trial import Say, Trial, make_batch, prepare_trial
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.step.batch import BatchPlan
+from trainer.step.build import build_workload
 from trainer.step.schedule import scale_learning_rate
 
 CURVE = "lr-finder.png"
@@ -33,7 +34,7 @@ def find_learning_rate(
         BadRequestError: the batch cannot be trained, or the loss diverged immediately.
     """
     with process_group(contract) as group:
-        trial = prepare_trial(recipe, build_workload(recipe), contract, group, say)
+        trial = prepare_trial(recipe, build_workload(recipe, group), contract, group, say)
         plan, factor = trial.plan, _factor_to_peak(recipe.settings.optimizer, trial.plan)
         loader = BatchLoader(
             trial.workload.train_data,

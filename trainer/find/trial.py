@@ -11,7 +11,7 @@ from trainer.base.config import Settings
 from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError
 from trainer.base.memory import RESTART_FILE
-from trainer.base.recipe import Recipe, Workload
+from trainer.base.recipe import BuiltWorkload, Recipe, Workload
 from trainer.base.rng import seed_all
 from trainer.base.sources import Batch, Sample, StreamSource
 from trainer.data.batch import move_batch, stack_samples
@@ -28,13 +28,13 @@ Say = Callable[[str], None]
 class Trial:
     """A recipe's workload, its batch, and a learner that saves nothing."""
 
-    workload: Workload
+    workload: BuiltWorkload
     plan: BatchPlan
     learner: Learner
 
 
 def prepare_trial(
-    recipe: Recipe[Any], workload: Workload, contract: RunContract, group: ProcessGroup, say: Say
+    recipe: Recipe[Any], workload: BuiltWorkload, contract: RunContract, group: ProcessGroup, say: Say
 ) -> Trial:
     """Make the learner of a workload, as a run would.
 
@@ -55,12 +55,6 @@ def prepare_trial(
     learner = make_learner(settings, workload, group, plan, restart_file=nowhere, say=say)
     seed_all(seed=settings.seed, rank=group.rank, step=0)
     return Trial(workload=workload, plan=plan, learner=learner)
-
-
-def build_workload(recipe: Recipe[Any]) -> Workload:
-    """Build a recipe's workload with the initial weights of a run."""
-    seed_all(seed=recipe.settings.seed, rank=0, step=0)
-    return recipe.build(recipe.settings)
 
 
 def make_batch(workload: Workload, size: int, device: torch.device) -> Batch:

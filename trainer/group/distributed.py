@@ -136,6 +136,19 @@ class ProcessGroup:
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
 
+    def scatter_from_main(self, parts: Sequence[torch.Tensor], into: torch.Tensor) -> None:
+        """Copy one of the main process's tensors into each process's one, by rank.
+
+        Args:
+            parts: on the main process one for each rank; all contiguous, on the device, and of the size of `into`.
+            into: contiguous, on the device.
+        """
+        if self.size == 1:
+            into.copy_(parts[0])
+        elif into.numel():
+            # As bytes, because gloo doesn't know every type.
+            dist.scatter(_as_bytes(into), [_as_bytes(part) for part in parts] if self.is_main else None, src=0)
+
 
 ALONE = ProcessGroup(rank=0, size=1, device=torch.device("cpu"))
 
@@ -188,6 +201,10 @@ def choose_device(contract: RunContract) -> torch.device:
     device = torch.device("cuda", contract.local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def _attempt(make: Callable[[], T]) -> T | TrainerError:

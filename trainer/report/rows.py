@@ -7,7 +7,7 @@ import torch
 
 from trainer.base.config import TrackSettings
 from trainer.base.errors import first_line
-from trainer.base.recipe import Workload
+from trainer.base.recipe import BuiltWorkload
 from trainer.report.flops import training_flops_per_sample, utilisation
 from trainer.report.hardware import device_name, find_peak_tflops, peak_memory_gib
 from trainer.report.stopwatch import Stopwatch
@@ -42,7 +42,7 @@ class Meter:
 
 
 def make_meter(
-    workload: Workload,
+    workload: BuiltWorkload,
     settings: TrackSettings,
     device: torch.device,
     *,
@@ -61,7 +61,7 @@ def make_meter(
     )
 
 
-def _flops_per_sample(workload: Workload, say: Callable[[str], None]) -> float | None:
+def _flops_per_sample(workload: BuiltWorkload, say: Callable[[str], None]) -> float | None:
     if workload.flops_per_sample is not None:
         return workload.flops_per_sample
     if workload.export_inputs is None:

@@ -12,8 +12,8 @@ from trainer.base.config_file import CONFIG_FILE, render_changes, save_config
 from trainer.base.contract import RunContract
 from trainer.base.errors import TrainerError
 from trainer.base.memory import RESTART_FILE
-from trainer.base.recipe import Recipe, Workload
-from trainer.base.rng import RandomStreams, seed_all
+from trainer.base.recipe import BuiltWorkload, Recipe, Workload
+from trainer.base.rng import RandomStreams
 from trainer.base.setting import flatten_settings
 from trainer.base.signals import StopFlag
 from trainer.base.sources import SampleSource, StreamSource
@@ -43,6 +43,7 @@ from trainer.run.triggers import make_triggers
 from trainer.start.weights import InitialWeights
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
+from trainer.step.build import build_workload
 from trainer.step.schedule import find_schedule_concern, plan_rates, scale_learning_rate
 
 Outcome = Literal["succeeded", "stopped"]
@@ -99,8 +100,7 @@ def _assemble(
 ) -> Run:
     settings = recipe.settings
     check_outputs(settings, contract)
-    seed_all(seed=settings.seed, rank=0, step=0)  # the same initial weights on every process
-    workload = recipe.build(settings)
+    workload = build_workload(recipe, group)
     plan = plan_batch(
         batch_size=settings.batch_size,
         world_size=group.size,
@@ -167,8 +167,7 @@ def _assemble(
 
 def _rebuild(recipe: Recipe[Any], weights: InitialWeights | None) -> nn.Module:
     """Build the model again, with the weights that it was given at the start."""
-    seed_all(seed=recipe.settings.seed, rank=0, step=0)  # the same initial weights, which may be frozen
-    model = recipe.build(recipe.settings).model
+    model = build_workload(recipe).model
     if weights:
         model.load_state_dict(weights.held, strict=False)
     return model
@@ -228,7 +227,7 @@ def _make_loader(
 
 
 def _announce(
-    name: str, workload: Workload, plan: BatchPlan, group: ProcessGroup, contract: RunContract, console: Console
+    name: str, workload: BuiltWorkload, plan: BatchPlan, group: ProcessGroup, contract: RunContract, console: Console
 ) -> None:
     parameters = sum(parameter.numel() for parameter in workload.model.parameters())
     device = torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else "cpu"

@@ -10,7 +10,7 @@ from typing import Any
 from trainer.base.config import Settings
 from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError, first_line
-from trainer.base.recipe import Workload
+from trainer.base.recipe import BuiltWorkload
 from trainer.base.rng import restore_rng, seed_all
 from trainer.base.start_from import StartFrom
 from trainer.checkpoints.loading import RowSelector, all_rows, load_newest
@@ -59,7 +59,7 @@ class OpenedRun:
 def open_run_folders(
     name: str,
     settings: Settings,
-    workload: Workload,
+    workload: BuiltWorkload,
     group: ProcessGroup,
     contract: RunContract,
     say: Say,

@@ -12,7 +12,7 @@ from torch import nn
 
 from trainer.base.config import Settings
 from trainer.base.errors import CheckpointMismatchError
-from trainer.base.recipe import Workload
+from trainer.base.recipe import BuiltWorkload
 from trainer.base.setting import flatten_settings, list_defaults
 from trainer.checkpoints.store import find_differences
 
@@ -69,7 +69,7 @@ class Fingerprint:
         )
 
 
-def make_fingerprint(name: str, settings: Settings, workload: Workload) -> Fingerprint:
+def make_fingerprint(name: str, settings: Settings, workload: BuiltWorkload) -> Fingerprint:
     """Make the fingerprint of a run of a recipe."""
     flat = flatten_settings(settings, changes=("never", "announced"))
     best = {

@@ -11,7 +11,7 @@ from torch import nn
 from trainer.base.config import ComputeSettings, Settings
 from trainer.base.errors import BadRequestError
 from trainer.base.memory import MicroBatchFile
-from trainer.base.recipe import Workload, bind_loss
+from trainer.base.recipe import BuiltWorkload, bind_loss
 from trainer.group.distributed import ProcessGroup
 from trainer.group.through import Through
 from trainer.step.batch import BatchPlan
@@ -70,7 +70,7 @@ def _check_sharding(compute: ComputeSettings, model: nn.Module) -> None:
 
 
 def make_learner(
-    settings: Settings, workload: Workload, group: ProcessGroup, plan: BatchPlan, *, restart_file: Path, say: Say
+    settings: Settings, workload: BuiltWorkload, group: ProcessGroup, plan: BatchPlan, *, restart_file: Path, say: Say
 ) -> Learner:
     """Assemble model, optimizer and precision on this process's device; collective.
 
@@ -87,11 +87,17 @@ def make_learner(
     sharding = _open_sharding(group) if is_sharded(compute, group) else None
     model = workload.model if sharding else _place(workload.model, compute, group)
     model, has_collectives = _synchronise_batchnorm(model, compute, group, say)
+    weights = sharding.take_weights(model) if sharding else []
     copied = copy.deepcopy(model).requires_grad_(requires_grad=False) if settings.ema_decay else None
     compiler = _change_in_place(model, copied, workload, compute, say, is_sharded=sharding is not None)
     through, averaged_through = Through(model), Through(copied) if copied else None
     if sharding:
         _shard(sharding, through, averaged_through, workload, compute, say)
+        sharding.scatter_weights(weights, model)
+        if copied:
+            sharding.copy_weights(model, copied)
+    elif compute.fully_shard:
+        say("fully_shard ignored: there is one process, and nothing to shard its model over")
     precision = Precision(compute, group.device)
     optimizer = make_optimizer(settings.optimizer, model, workload)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -172,7 +178,7 @@ def _open_sharding(group: ProcessGroup) -> "Sharding":
 def _change_in_place(
     model: nn.Module,
     copied: nn.Module | None,
-    workload: Workload,
+    workload: BuiltWorkload,
     compute: ComputeSettings,
     say: Say,
     *,
@@ -208,7 +214,7 @@ def _shard(
     sharding: "Sharding",
     through: Through,
     averaged_through: Through | None,
-    workload: Workload,
+    workload: BuiltWorkload,
     compute: ComputeSettings,
     say: Say,
 ) -> None:

@@ -199,11 +199,12 @@ class Learner:
         try:
             return self.gradient.compute(batch, moment, micro_batch=self.micro_batch, total_weight=total_weight)
         except Exception as err:
-            answer = self.recovery.plan(err, is_reducing=self.gradient.is_reducing)
+            answer = self.recovery.plan(err, can_repeat=self.gradient.can_repeat)
             if answer is None:
                 raise
             failure = first_line(err)
         # Only now are the failed attempt's tensors freed, because the error referred to them.
+        self.gradient.discard()
         answer()
         logger.info("retrying a step: %s", failure)
         return None

@@ -28,12 +28,12 @@ class Recovery:
     say: Callable[[str], None]
     may_halve: bool = True
 
-    def plan(self, err: Exception, *, is_reducing: bool) -> Callable[[], None] | None:
+    def plan(self, err: Exception, *, can_repeat: bool) -> Callable[[], None] | None:
         """Return what to do before a retry; None if nothing helps.
 
         Args:
             err: why the attempt failed.
-            is_reducing: whether other processes may be waiting in a collective of the attempt.
+            can_repeat: whether this process may repeat the attempt: not if others may be waiting in a collective of it.
 
         Raises:
             DeviceMemoryError: memory ran out and the micro-batch can't be halved any more.
@@ -41,14 +41,14 @@ class Recovery:
             TrainerError: an operation has no deterministic implementation, and the settings ask for one.
         """
         if is_out_of_memory(err):
-            return self._plan_for_memory(err, is_reducing=is_reducing)
-        if is_compiler_error(err) and self.compiler.is_on and not is_reducing:
+            return self._plan_for_memory(err, can_repeat=can_repeat)
+        if is_compiler_error(err) and self.compiler.is_on and can_repeat:
             return self._give_up_compiling
         if explained := explain_nondeterminism(err):
             raise explained from err
         return None
 
-    def _plan_for_memory(self, err: Exception, *, is_reducing: bool) -> Callable[[], None]:
+    def _plan_for_memory(self, err: Exception, *, can_repeat: bool) -> Callable[[], None]:
         smaller = halve_micro_batch(self.micro_batch) if self.may_halve else None
         if smaller is None:
             raise DeviceMemoryError(
@@ -56,7 +56,7 @@ class Recovery:
                 why=first_line(err),
                 fix="use a smaller model, --set compute.gradient_checkpointing=true, or a device with more memory",
             ) from err
-        if is_reducing and self.group.size > 1:
+        if not can_repeat:
             self.micro_batch_file.write(smaller)
             raise GroupMemoryError(
                 f"out of memory on {self.group.device} during the all-reduce of gradients",
