@@ -188,6 +188,7 @@ class Learner:
         total_weight = self.gradient.sum_weights(batch)
         while (loss := self._try_gradient(batch, moment, total_weight)) is None:
             self.rollback.restore()
+        self.recovery.compiler.check_use()
         grad_norm, skipped = self.update.apply(rate)
         self.rollback.restore_buffers_if_skipped(skipped)
         if self.average:
