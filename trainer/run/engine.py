@@ -100,7 +100,8 @@ def _assemble(
     settings = recipe.settings
     check_outputs(settings, contract)
     seed_all(seed=settings.seed, rank=0, step=0)  # the same initial weights on every process
-    workload = recipe.build(settings)
+    # One machine may lack the data: then all end, and the main process says why.
+    workload = group.call_on_every_rank(lambda: recipe.build(settings))
     plan = plan_batch(
         batch_size=settings.batch_size,
         world_size=group.size,
