@@ -3,6 +3,7 @@
 A checkpoint of the run itself comes first, so that the command that started a run resumes it.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -212,6 +213,7 @@ def _restore(run: Run, state: State, *, is_carried: bool) -> None:
     if not is_carried:
         _restore_stream(run, state.get("streams", []))
     if len(state["rng"]) == run.group.size:
+    _restore_hooks(run, state, is_carried=is_carried)
         restore_rng(state["rng"][run.group.rank], run.group.device)
         if not is_carried and state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed it
             run.learner.micro_batch = min(run.learner.micro_batch, state["micro_batches"][run.group.rank])
@@ -225,6 +227,16 @@ def _restore(run: Run, state: State, *, is_carried: bool) -> None:
 def _restore_stream(run: Run, streams: list[State]) -> None:
     """Go to this process's position in a stream, or to any process's if their number has changed."""
     if streams:
+def _restore_hooks(run: Run, state: State, *, is_carried: bool) -> None:
+    """Give the recipe's hooks what they wanted to remember, unless the checkpoint is from before they did."""
+    load_state = run.workload.hooks.load_state
+    if load_state is None or "hooks" not in state:
+        return
+    load_state(copy.deepcopy(state["hooks"]))  # the checkpoint's own tensors may be in a file that is mapped
+    if is_carried:
+        run.console.say("kept: the hooks' state")
+
+
         note = run.train_loader.load_state(streams[run.group.rank if len(streams) == run.group.size else 0])
         if note:
             run.console.say(note)
