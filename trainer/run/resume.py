@@ -268,6 +268,11 @@ def _choose_moments(run: Run, state: State, *, is_carried: bool) -> Any:
 
 
 def _has_same_groups(saved: State, groups: list[dict[str, Any]]) -> bool:
-    """Whether the groups have the same sizes, and use momentum as the saved ones did."""
-    theirs = [(len(group["params"]), bool(group.get("momentum"))) for group in saved["param_groups"]]
-    return theirs == [(len(group["params"]), bool(group.get("momentum"))) for group in groups]
+    """Whether the groups have the same parameters, by name or else by number, and momentum as the saved ones had."""
+    pairs = zip(saved["param_groups"], groups, strict=False)
+    return len(saved["param_groups"]) == len(groups) and all(
+        len(old["params"]) == len(new["params"])
+        and old.get("param_names", new["param_names"]) == new["param_names"]
+        and bool(old.get("momentum")) == bool(new.get("momentum"))
+        for old, new in pairs
+    )
