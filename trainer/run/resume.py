@@ -99,7 +99,8 @@ def open_run_folders(
     def begin() -> Beginning:
         found = find_beginning(start, target, group, contract, select=_local_rows(settings, group))
         if found.carried:
-            check_frozen(found.carried.state.get("fingerprint", {}), frozen)
+            digest = digest_frozen(target, found.weights, group) if found.weights else frozen
+            check_frozen(found.carried.state.get("fingerprint", {}), digest)
         return found
 
     # Before a folder is made: what can't be used is refused with nothing changed.
@@ -140,7 +141,9 @@ def _note_frozen(opened: OpenedRun, frozen: str) -> OpenedRun:
 def _begin(opened: OpenedRun, beginning: Beginning) -> OpenedRun:
     carried, weights = beginning.carried, beginning.weights
     if carried:
-        return replace(opened, state=carried.state, is_carried=True, report=carried.report, origin=carried.origin)
+        report = (*(weights.report if weights else ()), *carried.report)
+        opened = replace(opened, state=carried.state, weights=weights, is_carried=True)
+        return replace(opened, report=report, origin=carried.origin)
     if weights:
         return replace(opened, weights=weights, report=weights.report, origin=weights.origin)
     return opened
@@ -210,10 +213,10 @@ def _restore(run: Run, state: State, *, is_carried: bool) -> None:
     run.learner.load({**state, "optimizer": _choose_moments(run, state, is_carried=is_carried)})
     run.progress = restore_progress(state["progress"])
     run.checkpoints.saved_position = run.progress.position
+    _restore_hooks(run, state, is_carried=is_carried)
     if not is_carried:
         _restore_stream(run, state.get("streams", []))
     if len(state["rng"]) == run.group.size:
-    _restore_hooks(run, state, is_carried=is_carried)
         restore_rng(state["rng"][run.group.rank], run.group.device)
         if not is_carried and state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed it
             run.learner.micro_batch = min(run.learner.micro_batch, state["micro_batches"][run.group.rank])
@@ -224,9 +227,6 @@ def _restore(run: Run, state: State, *, is_carried: bool) -> None:
     seed_all(seed=run.settings.seed, rank=run.group.rank, step=run.progress.step)
 
 
-def _restore_stream(run: Run, streams: list[State]) -> None:
-    """Go to this process's position in a stream, or to any process's if their number has changed."""
-    if streams:
 def _restore_hooks(run: Run, state: State, *, is_carried: bool) -> None:
     """Give the recipe's hooks what they wanted to remember, unless the checkpoint is from before they did."""
     load_state = run.workload.hooks.load_state
@@ -237,6 +237,9 @@ def _restore_hooks(run: Run, state: State, *, is_carried: bool) -> None:
         run.console.say("kept: the hooks' state")
 
 
+def _restore_stream(run: Run, streams: list[State]) -> None:
+    """Go to this process's position in a stream, or to any process's if their number has changed."""
+    if streams:
         note = run.train_loader.load_state(streams[run.group.rank if len(streams) == run.group.size else 0])
         if note:
             run.console.say(note)
