@@ -1,6 +1,8 @@
+import importlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,3 +46,19 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(small_run: Path, tmp_path: Path) -> Path:
     """A copy of the small run, which a test may change."""
     return Path(shutil.copytree(small_run, tmp_path / "output"))
+
+
+@pytest.fixture
+def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.fx.GraphModule]]:
+    """What the compiler was given; it is computed without kernels, whose compilation takes long."""
+    graphs: list[torch.fx.GraphModule] = []
+    aot_eager = importlib.import_module("torch._dynamo.backends.debugging").aot_eager
+
+    def compile_without_kernels(_inductor: object, graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(graph)
+        return aot_eager(graph, inputs)
+
+    monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", compile_without_kernels)
+    torch.compiler.reset()
+    yield graphs
+    torch.compiler.reset()

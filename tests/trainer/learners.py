@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -23,6 +24,10 @@ from trainer.step.learner import Learner
 # Shape legend: B batch, F features, K classes.
 FEATURES, CLASSES = 6, 3
 FAST = 1e-2
+COMPILER_WARNS = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script_method:DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
+)
+"""The compiler uses what torch itself has deprecated, and looks at gradients that aren't kept (2.13)."""
 
 
 class SmallNet(nn.Module):

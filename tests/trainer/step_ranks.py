@@ -12,7 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # public, but not in its __all__
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer.learners import FEATURES, PlainNet, make_learner_of, seeded
@@ -136,9 +139,10 @@ def compare_steps() -> None:
                 torch.testing.assert_close(found[key], value, rtol=tolerance, atol=tolerance, msg=f"{name}: {key}")
             if group.is_main:
                 print(f"agrees: {name}", flush=True)
-        counts = [count_reduce_scatters(size, group) for size in (4, 2, 1)]
-        if group.is_main:
-            print(f"reduce-scatters with 1, 2 and 4 micro-batches: {counts}", flush=True)
+        for name, count in (("reduce-scatters", count_reduce_scatters), ("all-reduces", count_all_reduces)):
+            counts = [count(size, group) for size in (4, 2, 1)]
+            if group.is_main:
+                print(f"{name} with 1, 2 and 4 micro-batches: {counts}", flush=True)
 
 
 class Named(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -161,6 +165,24 @@ def count_reduce_scatters(micro_batch: int, group: ProcessGroup) -> int:
     with Named() as operations:
         learner.step(mine, rate=0.01, moment=Moment(step=0))
     return sum("reduce_scatter" in name for name in operations.names)
+
+
+def count_all_reduces(micro_batch: int, group: ProcessGroup) -> int:
+    """Count the buckets of gradients that DDP averages in two steps; the model fits into one."""
+    learner = make_learner_of([f"micro_batch={micro_batch}"], model=seeded(Net), changes=METHOD, group=group)
+    mine = slice_batch(make_batch(), group.rank * 4, group.rank * 4 + 4)
+    averaged: list[int] = []
+
+    def count(_state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        averaged.append(bucket.index())
+        assert dist.group.WORLD is not None
+        return allreduce_hook(dist.group.WORLD, bucket)
+
+    assert isinstance(learner.gradient.through, DistributedDataParallel)
+    learner.gradient.through.register_comm_hook(None, count)
+    for number in range(2):
+        learner.step(mine, rate=0.01, moment=Moment(step=number))
+    return len(averaged)
 
 
 def fail() -> None:

@@ -1,12 +1,26 @@
 """torch.compile: the same training, resumed to the bit; without a compiler, training continues."""
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional
 
 from tests.support.box_cache import ALL
 from tests.trainer import harness, tiny_run
+from tests.trainer.learners import (
+    CLASSES,
+    COMPILER_WARNS,
+    FEATURES,
+    PlainNet,
+    make_learner_of,
+    random_batches,
+    train_steps,
+)
+from trainer.base.sources import Batch
 
 COMPILED = (
     "epochs=2",
@@ -72,3 +86,118 @@ def test_two_ranks_continue_without_a_compiler_that_fails(tmp_path: Path) -> Non
     assert "rank 1: torch.compile failed" in ended.err
     assert train(tmp_path / "eager", *EAGER, "epochs=1", processes=2).code == 0
     harness.assert_same_run(tmp_path / "output", tmp_path / "eager")
+
+
+Graphs = list[torch.fx.GraphModule]
+BY_BLOCKS = ("compute.gradient_checkpointing=on", "compute.compile=on")
+BLOCKS = 9
+"""More than torch compiles of one code object (8)."""
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(FEATURES, width), nn.Dropout(dropout), nn.Linear(width, FEATURES))
+
+    def forward(self, values_BF: torch.Tensor) -> torch.Tensor:
+        sum_BF: torch.Tensor = values_BF + self.inner(values_BF)
+        return sum_BF
+
+
+class Deep(nn.Module):
+    """Many blocks of one class, which torch has or not, and a layer before them: all of their inputs have gradients."""
+
+    def __init__(self, widths: Sequence[int], rates: Sequence[float], *, is_torchs: bool = False) -> None:
+        super().__init__()
+        blocks = [Residual(width, rate) for width, rate in zip(widths, rates, strict=True)]
+        self.first = nn.Linear(FEATURES, FEATURES)
+        self.blocks = nn.ModuleList([block.inner for block in blocks] if is_torchs else blocks)
+        self.head = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, values_BF: torch.Tensor) -> torch.Tensor:
+        values_BF = self.first(values_BF)
+        for block in self.blocks:
+            values_BF = block(values_BF)
+        logits_BK: torch.Tensor = self.head(values_BF)
+        return logits_BK
+
+
+def train_and_validate(model: Deep) -> list[str]:
+    """Return what was said."""
+    said: list[str] = []
+    learner = make_learner_of(BY_BLOCKS, model=model, said=said, changes={"blocks": list(model.blocks)})
+    train_steps(learner, steps=2)
+    learner.prepare_evaluation()
+    with torch.no_grad():
+        learner.call_evaluated(lambda model, batch: model(batch), next(random_batches())[0])
+    return said
+
+
+@COMPILER_WARNS
+@pytest.mark.parametrize(("differs", "is_torchs"), [("widths", False), ("dropout", True)])
+def test_all_blocks_of_one_class_are_compiled(differs: str, is_torchs: bool, compiled_graphs: Graphs) -> None:
+    """Each once for training and once for validation, more than torch's limit for one piece of code."""
+    widths = [4 + number if differs == "widths" else 4 for number in range(BLOCKS)]
+    rates = [number / 20 if differs == "dropout" else 0.0 for number in range(BLOCKS)]
+    said = train_and_validate(Deep(widths, rates, is_torchs=is_torchs))
+    assert said == []
+    assert len(compiled_graphs) == 2 * BLOCKS
+
+
+@COMPILER_WARNS
+def test_blocks_of_the_same_structure_are_compiled_once(compiled_graphs: Graphs) -> None:
+    """A transformer's layers: one graph for training, one for validation."""
+    assert train_and_validate(Deep([4] * BLOCKS, [0.1] * BLOCKS)) == []
+    assert len(compiled_graphs) == 2
+
+
+class Changing(PlainNet):
+    """Is another function in each step."""
+
+    steps = 0
+
+    def forward(self, values_BF: torch.Tensor) -> torch.Tensor:
+        return super().forward(values_BF * self.steps)
+
+
+def loss_that_changes_the_model(model: nn.Module, batch: Batch) -> torch.Tensor:
+    assert isinstance(model, Changing)
+    model.steps += 1
+    return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+@COMPILER_WARNS
+def test_limit_of_the_compiler_is_reported_once(compiled_graphs: Graphs) -> None:
+    """The compiler stops after 8 variants: one line says why the rest isn't compiled, and training goes on."""
+    said: list[str] = []
+    changes = {"loss": loss_that_changes_the_model}
+    train_steps(make_learner_of(["compute.compile=on"], model=Changing(), said=said, changes=changes), steps=12)
+    assert len(compiled_graphs) == 8
+    (line,) = said
+    assert line.startswith("torch.compile: the rest runs uncompiled, because torch._dynamo hit config.")
+    assert "test_compiling.py" in line
+
+
+class Method(PlainNet):
+    def noise(self, values_BF: torch.Tensor) -> torch.Tensor:
+        logits_BK: torch.Tensor = self.head(self.block(values_BF))
+        return logits_BK
+
+
+def loss_of_a_method(model: nn.Module, batch: Batch) -> torch.Tensor:
+    assert isinstance(model, Method)
+    return functional.cross_entropy(model.noise(batch[0]), batch[1])
+
+
+@COMPILER_WARNS
+@pytest.mark.parametrize("loss", [loss_of_a_method, None])
+def test_loss_that_never_calls_the_model_is_told_that_nothing_is_compiled(
+    loss: object, compiled_graphs: Graphs
+) -> None:
+    """After the first step, once; a loss that calls the model isn't told so."""
+    said: list[str] = []
+    changes = {"loss": loss} if loss else {}
+    train_steps(make_learner_of(["compute.compile=on"], model=Method(), said=said, changes=changes), steps=3)
+    assert len(compiled_graphs) == (0 if loss else 1)
+    assert len(said) == (1 if loss else 0)
+    assert all(line.startswith("compute.compile has no effect: ") for line in said)

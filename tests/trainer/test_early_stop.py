@@ -76,17 +76,18 @@ def test_gain_below_the_least_is_none() -> None:
     assert (record.value, record.waited) == (0.85, 1)
 
 
+@pytest.mark.parametrize("gap", ["epochs=2", f"steps={2 * STEPS}"])
 def test_best_is_saved_with_a_gap_and_the_end_says_what_was_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Within two epochs of a saved best nothing is saved; a later one that is better than it is."""
-    settings = ("epochs=6", *BY_SCORE, "validate.best_gap_epochs=2", "checkpoint.keep_best=9")
+    settings = ("epochs=6", *BY_SCORE, f"validate.best_gap_{gap}", "checkpoint.keep_best=9")
     recipe = line.recipe(*settings, evaluate=scripted(0.1, 0.2, 0.3, 0.6, 0.5, 0.4))
     assert line.train(recipe, tmp_path / "o") == 0
     saved = [load_checkpoint(path)["epoch"] for path in sorted((tmp_path / "o" / "checkpoints").glob("best-*"))]
     assert saved == [1, 3, 5]
     said = capsys.readouterr().out
-    assert "best val_score 0.6 (epoch 4), not saved because of validate.best_gap_epochs" in said
+    assert "best val_score 0.6 (epoch 4), not saved because of validate.best_gap_*: " in said
     assert "0.5 of epoch 5 was" in said
     exported = load_file(tmp_path / "o" / "model.safetensors")
     best = load_checkpoint(tmp_path / "o" / "checkpoints" / f"best-{5 * STEPS:08d}.safetensors")["model"]
@@ -128,3 +129,12 @@ def test_milestones_are_kept_beside_the_newest(tmp_path: Path) -> None:
     assert line.train(line.recipe(*settings), tmp_path / "o") == 0
     kept = sorted(path.stem for path in (tmp_path / "o" / "checkpoints").glob("step-*"))
     assert kept == [f"step-{epoch * STEPS:08d}" for epoch in (3, 6, 8)]
+
+
+def test_milestones_by_steps_are_saved_and_kept(tmp_path: Path) -> None:
+    """Within an epoch, and at its end; nothing else asks for these saves."""
+    off = ("validate.every_epochs=0", "checkpoint.every_epochs=0")
+    recipe = line.recipe("epochs=6", "checkpoint.keep=1", "checkpoint.keep_every_steps=6", *off)
+    assert line.train(recipe, tmp_path / "o") == 0
+    kept = sorted(path.stem for path in (tmp_path / "o" / "checkpoints").glob("step-*"))
+    assert kept == [f"step-{step:08d}" for step in (6, 12, 18, 24)]

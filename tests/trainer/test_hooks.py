@@ -71,3 +71,55 @@ def test_weights_are_validated_after_the_hook_of_their_epoch(tmp_path: Path) -> 
     recipe = line.recipe("epochs=1", hooks=Hooks(on_epoch=note), metrics=measure)
     assert line.train(recipe, tmp_path / "o") == 0
     assert set(seen) == {0.5}
+
+
+class Counter:
+    """Hooks that remember how often they were called, and what they saw, without the model."""
+
+    def __init__(self) -> None:
+        self.calls, self.fractions_S = 0, torch.zeros(0)
+        self.loaded = 0
+
+    def hooks(self) -> Hooks:
+        return Hooks(on_step=self._count, state=self._state, load_state=self._load)
+
+    def _count(self, _model: nn.Module, moment: Moment) -> None:
+        self.calls += 1
+        self.fractions_S = torch.cat([self.fractions_S, torch.tensor([moment.fraction])])
+
+    def _state(self) -> Any:
+        return {"calls": self.calls, "seen": (self.fractions_S,)}
+
+    def _load(self, state: Any) -> None:
+        self.calls, (self.fractions_S,) = state["calls"], state["seen"]
+        self.loaded += 1
+
+
+def test_hooks_remember_their_state_over_stops(tmp_path: Path) -> None:
+    """A counter and a tensor are those of a run without stops; a new run loads nothing."""
+    whole = Counter()
+    assert line.train(line.recipe(hooks=whole.hooks()), tmp_path / "whole") == 0
+    assert (whole.calls, whole.loaded) == (3 * STEPS, 0)
+    last = [Counter()]
+
+    def make() -> Recipe[Any]:
+        last[:] = [Counter()]
+        return line.recipe(hooks=last[0].hooks())
+
+    assert line.train_in_pieces(make, tmp_path / "cut", harness.StopAtLook) > 2
+    assert last[0].loaded == 1
+    assert last[0].calls == whole.calls
+    assert torch.equal(last[0].fractions_S, whole.fractions_S)
+    harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_checkpoint_from_before_the_hooks_had_a_state_is_resumed(tmp_path: Path) -> None:
+    """They start with what they have; a state that nobody loads any more is left aside."""
+    stops = (harness.StopAtLook(STEPS), harness.StopAtLook(2 * STEPS), None)
+    counter = Counter()
+    recipes = [line.recipe(), line.recipe(hooks=counter.hooks()), line.recipe()]
+    for recipe, stop in zip(recipes, stops, strict=True):
+        assert line.train(recipe, tmp_path / "o", stop) == 0
+    assert counter.loaded == 0
+    assert 0 < counter.calls < 3 * STEPS
+    assert harness.read_status(tmp_path / "o")["state"] == "succeeded"

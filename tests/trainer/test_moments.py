@@ -1,11 +1,16 @@
 """An optimizer's moments from a checkpoint: given to the right parameters, or refused."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from tests.trainer import harness
+from tests.trainer import harness, line
 from tests.trainer.learners import SmallNet, make_learner_of, seeded, train_steps
+from trainer.base.recipe import Recipe
+from trainer.checkpoints.store import load_checkpoint
 from trainer.start.moments import UnusableMomentsError, arrange_moments
 
 
@@ -79,3 +84,19 @@ def test_scale_that_a_recipe_has_dropped_is_not_kept() -> None:
         group["lr_scale"] = 0.1
     learner.load(state)
     assert all("lr_scale" not in group for group in learner.optimizer.param_groups)
+
+
+def test_groups_in_another_order_keep_their_moments(tmp_path: Path) -> None:
+    """A recipe whose groups have been turned round since the checkpoint: as many, of the same shapes."""
+
+    def make(step: int) -> Recipe[Any]:
+        def groups(model: nn.Module) -> list[dict[str, Any]]:
+            return [{"params": [parameter]} for parameter in list(model.parameters())[::step]]
+
+        return line.recipe(parameter_groups=groups)
+
+    assert line.train(make(1), tmp_path / "whole") == 0
+    assert line.train(make(1), tmp_path / "turned", harness.StopAtLook(6)) == 0
+    assert line.train(make(-1), tmp_path / "turned") == 0
+    ours, theirs = (load_checkpoint(harness.newest_checkpoint(tmp_path / name)) for name in ("turned", "whole"))
+    harness.assert_equal(ours["model"], theirs["model"], "weights")

@@ -197,18 +197,6 @@ def test_changed_weight_decay_is_used_after_a_resume() -> None:
     assert [group["weight_decay"] for group in resumed.optimizer.param_groups] == [0.3]
 
 
-def test_moments_follow_their_parameters_into_other_groups() -> None:
-    """decay_norms is changed in a resumed run: the order of the parameters is another one, their moments aren't."""
-    first = learner_of("optimizer.decay_norms=true")
-    take_steps(first, range(2))
-    resumed = learner_of("optimizer.decay_norms=false")
-    resumed.load(harness.copy_state(first.state()))
-    assert [group["weight_decay"] for group in resumed.optimizer.param_groups] == [0.01, 0.0]
-    for name, parameter in first.model.named_parameters():
-        moments = resumed.optimizer.state[resumed.model.get_parameter(name)]
-        harness.assert_equal(dict(moments), dict(first.optimizer.state[parameter]), name)
-
-
 def test_checkpoint_without_names_goes_on() -> None:
     """Earlier versions wrote none: the order of the parameters counts."""
     first, resumed = learner_of(), learner_of()

@@ -131,6 +131,40 @@ def test_recipe_that_fails_is_one_clear_error(
     assert not (tmp_path / "output").exists()
 
 
+BUILDS = """
+from trainer.api import BadRequestError, Recipe, Settings
+
+def recipe():
+    return Recipe(settings=Settings(), build=build)
+
+def build(settings):
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("open('nonesuch')", ("failed in build", "FileNotFoundError: [Errno 2]", "'nonesuch'", "bad.py:8)")),
+        ("import json; json.loads('{')", ("failed in build", "JSONDecodeError", "bad.py:8)", "correct that line")),
+        ("raise BadRequestError('no data', why='w', fix='f')", ("error: no data", "why: w", "fix: f")),
+        ("return 3", ("builds no Workload", "build returned <class 'int'>", "trainer.api.Workload")),
+    ],
+)
+def test_build_that_fails_is_one_clear_error(
+    line: str, expected: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2 of every command that builds: the error and the line of the user's file; the recipe's own unchanged."""
+    (tmp_path / "bad.py").write_text(BUILDS.format(line))
+    for command in ([], ["find-lr"], ["advise"]):
+        assert call(*command, tmp_path / "bad.py", "--output-dir", tmp_path / "output") == 2
+        err = capsys.readouterr().err
+        for part in expected:
+            assert part in err
+        assert len(err.splitlines()) == 3
+    assert not (tmp_path / "output").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -1,8 +1,6 @@
 """Gradient checkpointing beside deep copies, the compiler and the count of operations."""
 
 import copy
-import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from torch import nn
 
 from tests.trainer import harness
 from tests.trainer.learners import (
+    COMPILER_WARNS,
     FEATURES,
     PlainNet,
     SmallNet,
@@ -30,8 +29,6 @@ from trainer.step.recompute import recompute_blocks
 
 # Shape legend: B batch, F features, K classes.
 CPU = torch.device("cpu")
-COMPILER_WARNS = pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
-"""The compiler uses what torch itself has deprecated (2.13)."""
 ONE_EPOCH = ("epochs=1", "batch_size=64", "model.width=6", "curves=false", "onnx=false", "track.peak_tflops=1")
 
 
@@ -89,22 +86,6 @@ def test_model_that_can_not_be_counted_gets_a_message_and_no_mfu(net: type[nn.Mo
     assert meter.flops_per_sample is None
     assert len(said) == 1
     assert said[0].startswith("no MFU, because the model's operations can't be counted: ")
-
-
-@pytest.fixture
-def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.fx.GraphModule]]:
-    """What the compiler was given; it is computed without kernels, whose compilation takes long."""
-    graphs: list[torch.fx.GraphModule] = []
-    aot_eager = importlib.import_module("torch._dynamo.backends.debugging").aot_eager
-
-    def compile_without_kernels(_inductor: object, graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        graphs.append(graph)
-        return aot_eager(graph, inputs)
-
-    monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", compile_without_kernels)
-    torch.compiler.reset()
-    yield graphs
-    torch.compiler.reset()
 
 
 @COMPILER_WARNS

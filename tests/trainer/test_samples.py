@@ -46,6 +46,48 @@ def test_samples_are_written_every_so_many_epochs(tmp_path: Path) -> None:
     assert (folder / "epoch-000004" / "moment.txt").read_text() == f"{4 * line.STEPS_PER_EPOCH} 3"
 
 
+@pytest.mark.parametrize("max_steps", [9, 12])
+def test_samples_are_written_every_so_many_steps(max_steps: int, tmp_path: Path) -> None:
+    """Within epochs, at their ends, and at the end of a run that ends in an epoch; kept by the same count."""
+    settings = (
+        "epochs=3",
+        f"max_steps={max_steps}",
+        "samples.every_steps=3",
+        "samples.keep=1",
+        "samples.keep_every_steps=6",
+    )
+    assert line.train(line.recipe(*settings, samples=make_samples), tmp_path / "o") == 0
+    folder = tmp_path / "o" / "samples"
+    assert names(folder) == {9: ["step-00000006", "step-00000009"], 12: ["step-00000006", "step-00000012"]}[max_steps]
+    assert (folder / "step-00000006" / "moment.txt").read_text() == "6 1"
+
+
+def test_samples_of_epochs_and_of_steps_are_in_one_order(tmp_path: Path) -> None:
+    """A set that is due by both is the epoch's; the newest are kept, by their steps."""
+    settings = ("samples.every_steps=2", "samples.every_epochs=2", "samples.keep=4")
+    assert line.train(line.recipe(*settings, samples=make_samples), tmp_path / "o") == 0
+    assert names(tmp_path / "o" / "samples") == ["epoch-000002", "step-00000006", "step-00000010", "step-00000012"]
+
+
+def test_samples_are_made_once_at_each_step_and_after_stops(tmp_path: Path) -> None:
+    """A stop doesn't lose a set; one that is made again has the same pictures."""
+    made: list[int] = []
+
+    def make(model: nn.Module, moment: Moment) -> Mapping[str, Any]:
+        made.append(moment.step)
+        return make_samples(model, moment)
+
+    settings = ("max_steps=10", "samples.every_steps=2", "samples.keep=9")
+    assert line.train(line.recipe(*settings, samples=make), tmp_path / "whole") == 0
+    assert made == [2, 4, 6, 8, 10]
+    assert line.train_in_pieces(lambda: line.recipe(*settings, samples=make), tmp_path / "cut", harness.StopAtLook) > 1
+    harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
+    for step in range(2, 11, 2):
+        files = [tmp_path / name / "samples" / f"step-{step:08d}" for name in ("whole", "cut")]
+        for name in names(files[0]):
+            assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes()
+
+
 def test_samples_leave_training_as_it_is_and_are_the_same_after_a_stop(tmp_path: Path) -> None:
     """They draw from a stream of their own; the run's bits are those of a run without samples."""
     settings = ("samples.every_epochs=2", "validate.every_epochs=0")
@@ -82,9 +124,9 @@ def test_volume_and_cloud_have_their_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../up.png", "/etc/x.png", "a/b.png", ".hidden", "", "..", "a\n.png", "x" * 200])
 def test_names_that_leave_the_folder_are_refused(name: str, tmp_path: Path) -> None:
-    folder = SampleFolder(tmp_path / "samples", SampleSettings())
+    folder = SampleFolder(tmp_path / "samples", SampleSettings(), steps_per_epoch=4)
     with pytest.raises(BadRequestError, match="no usable file name"):
-        folder.write({name: b"content"}, epoch=1)
+        folder.write({name: b"content"}, step=4, epoch=1)
     assert not (tmp_path / "samples").exists()
 
 
@@ -104,10 +146,10 @@ def test_values_that_do_not_fit_their_name_are_refused(name: str, value: Any) ->
 
 def test_set_is_replaced_as_a_whole(tmp_path: Path) -> None:
     """A run that makes an epoch's samples again leaves no file of the first time, and nothing of a killed writer."""
-    folder = SampleFolder(tmp_path / "samples", SampleSettings())
+    folder = SampleFolder(tmp_path / "samples", SampleSettings(), steps_per_epoch=4)
     (tmp_path / "samples" / ".epoch-000001.new").mkdir(parents=True)
-    folder.write({"old.txt": b"1", "both.txt": b"1"}, epoch=1)
-    folder.write({"both.txt": b"2"}, epoch=1)
+    folder.write({"old.txt": b"1", "both.txt": b"1"}, step=4, epoch=1)
+    folder.write({"both.txt": b"2"}, step=4, epoch=1)
     assert names(tmp_path / "samples") == ["epoch-000001"]
     assert names(tmp_path / "samples" / "epoch-000001") == ["both.txt"]
 
@@ -115,4 +157,4 @@ def test_set_is_replaced_as_a_whole(tmp_path: Path) -> None:
 def test_disk_that_refuses_is_an_error_with_a_fix(tmp_path: Path) -> None:
     (tmp_path / "samples").write_text("a file where the folder would be")
     with pytest.raises(TrainerError, match="could not be written"):
-        SampleFolder(tmp_path / "samples", SampleSettings()).write({"a.txt": b""}, epoch=1)
+        SampleFolder(tmp_path / "samples", SampleSettings(), steps_per_epoch=4).write({"a.txt": b""}, step=4, epoch=1)

@@ -92,6 +92,10 @@ def test_frozen_weights_of_init_come_back_on_resume_or_it_is_refused(tmp_path: P
     with pytest.raises(CheckpointMismatchError, match="not trained are others"):
         train(tmp_path / "new", "epochs=2", start=StartFrom(checkpoint=tmp_path / "run"))
     assert not (tmp_path / "new").exists()
+    both = StartFrom(init=str(init), checkpoint=tmp_path / "run")
+    assert torch.equal(
+        train(tmp_path / "new", "epochs=2", "schedule.name=constant", start=both)[TRAINED], whole[TRAINED]
+    )
     torch.save({FROZEN: torch.full((4, 1), 2.0), TRAINED: torch.zeros(1, 4)}, tmp_path / "other.pt")
     with pytest.raises(CheckpointMismatchError, match="not trained are others"):
         train(tmp_path / "run", "epochs=2", start=StartFrom(init=str(tmp_path / "other.pt")))

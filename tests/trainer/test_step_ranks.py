@@ -13,7 +13,7 @@ SCRIPT = str(Path(step_ranks.__file__))
 def test_two_ranks_learn_what_one_process_learns() -> None:
     """Uneven labels, a loss that calls a method of the model; DDP and FSDP with what can be set about them.
 
-    Some are compiled, recomputed or offloaded. A sharded step averages gradients once, whatever its micro-batches.
+    Some are compiled, recomputed or offloaded. A step averages gradients once, whatever its micro-batches.
     """
     ended = harness.run_script(SCRIPT, "steps", processes=2)
     assert ended.code == 0, ended.err
@@ -22,6 +22,8 @@ def test_two_ranks_learn_what_one_process_learns() -> None:
     ]
     # One for the block, one for the rest.
     assert "reduce-scatters with 1, 2 and 4 micro-batches: [2, 2, 2]" in ended.out
+    # One for each of two steps.
+    assert "all-reduces with 1, 2 and 4 micro-batches: [2, 2, 2]" in ended.out
 
 
 @pytest.mark.slow

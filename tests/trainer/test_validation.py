@@ -13,6 +13,7 @@ from torch import nn
 from tests.trainer import harness, line
 from trainer.base.recipe import Moment, Recipe
 from trainer.base.sources import Batch
+from trainer.checkpoints.store import load_checkpoint
 
 # Shape legend: B batch.
 STEPS = line.STEPS_PER_EPOCH
@@ -102,6 +103,28 @@ def test_recipe_without_metrics_is_validated_by_its_loss_and_weights(tmp_path: P
     expected = x_B[x_B > 0].mean().item()
     (row,) = (row for row in harness.read_rows(tmp_path / "o") if "val_loss" in row)
     assert row["val_loss"] == pytest.approx(expected, abs=1e-5)
+
+
+BIG = 2.0**25
+"""A float32 of this size and 1 more are the same."""
+
+
+@pytest.mark.parametrize("has_metrics", [True, False])
+def test_long_sums_of_validation_lose_no_digits(has_metrics: bool, tmp_path: Path) -> None:
+    """The second batch's sum is lost beside the first one's in float32: there are samples without end in between."""
+
+    def measure(_model: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
+        is_first = len(batch[0]) == line.BATCH
+        return {"loss": torch.tensor([BIG if is_first else 1.0] + [0.0] * (len(batch[0]) - 1))}
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        mean: torch.Tensor = measure(model, batch)["loss"].mean() + 0 * model(batch[0]).sum()
+        return mean if not model.training else 0 * mean
+
+    changes: dict[str, Any] = {"metrics": measure} if has_metrics else {"metrics": None, "loss": loss}
+    assert line.train(line.recipe("epochs=1", **changes), tmp_path / "o") == 0
+    measured = load_checkpoint(harness.best_checkpoint(tmp_path / "o"))["metrics"]["val_loss"]
+    assert round(measured * line.VALIDATION_SAMPLES, 3) == BIG + 1
 
 
 @pytest.mark.parametrize("counted", [0, 4], ids=["nowhere", "in one batch"])

@@ -96,6 +96,7 @@ class ValidateSettings:
     best_gap_epochs: int = setting(
         0, "save a new best at least so many epochs after the last one", minimum=0, change="freely"
     )
+    best_gap_steps: int = setting(0, "the same in steps; the longer of both counts", minimum=0, change="freely")
     patience: int = setting(
         0, "stop early after so many validations without a new best; 0: off", minimum=0, change="freely"
     )
@@ -121,6 +122,9 @@ class CheckpointSettings:
     keep_every_epochs: int = setting(
         0, "milestones: those of every so many epochs are kept as well", minimum=0, change="freely"
     )
+    keep_every_steps: int = setting(
+        0, "milestones: those of every so many steps are saved and kept as well", minimum=0, change="freely"
+    )
     keep_best: int = setting(1, "how many of the best weights are kept", minimum=1, change="freely")
     replicas: int | None = setting(
         None,
@@ -138,8 +142,10 @@ class SampleSettings:
     """When the recipe's samples (pictures, volumes, point clouds) are written into OUTPUT/samples."""
 
     every_epochs: int = setting(0, "make samples after every so many epochs; 0: off", minimum=0, change="freely")
+    every_steps: int = setting(0, "make samples after every so many steps; 0: off", minimum=0, change="freely")
     keep: int = setting(5, "how many of the newest sets are kept", minimum=1, change="freely")
     keep_every_epochs: int = setting(0, "sets of every so many epochs are kept as well", minimum=0, change="freely")
+    keep_every_steps: int = setting(0, "sets of every so many steps are kept as well", minimum=0, change="freely")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

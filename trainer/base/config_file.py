@@ -6,8 +6,8 @@ null: "none" stands for it.
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,8 +19,6 @@ from trainer.base.setting import flatten_settings, show_value
 
 S = TypeVar("S", bound=Settings)
 CONFIG_FILE = "config.toml"
-_PARSERS = ("tomllib", "tomli")
-"""Python has tomllib from 3.11 on; for 3.10 there is the package tomli."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -85,27 +83,13 @@ def flatten_tables(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = _load_parser().loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # an invalid file is a ValueError, as UTF-8 errors are
         raise BadRequestError(
             f"the settings in {path} cannot be read",
             why=first_line(err),
             fix="give a TOML file, like the config.toml in a run's output folder",
         ) from err
-    return content
-
-
-def _load_parser() -> Any:
-    for name in _PARSERS:
-        try:
-            return import_module(name)
-        except ModuleNotFoundError:
-            continue
-    raise BadRequestError(
-        "--config cannot be read by this Python",
-        why="before 3.11, Python has no reader of TOML",
-        fix="install tomli, or give each setting with --set",
-    )
 
 
 def _render_key(name: str) -> str:

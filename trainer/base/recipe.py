@@ -57,11 +57,16 @@ class Hooks:
 
     `on_step` is called after each optimizer step with (model, moment), `on_epoch` after each epoch, `on_end` once when
     the last step is done and validated.
+
+    `state` returns what the hooks have to remember, as plain data and tensors, for each checkpoint; the main process's
+    is saved. `load_state` gets it back in a run that resumes or goes on from a checkpoint, its tensors on the CPU.
     """
 
     on_step: Callable[[nn.Module, Moment], None] | None = None
     on_epoch: Callable[[nn.Module, Moment], None] | None = None
     on_end: Callable[[nn.Module, Moment], None] | None = None
+    state: Callable[[], Any] | None = None
+    load_state: Callable[[Any], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFrom:
-    """The command line's `--init` or `--from`; not both. A run that has a checkpoint already goes on from that.
+    """The command line's `--init` or `--from`. A run that has a checkpoint already goes on from that.
+
+    Both only where checkpoints leave out weights that aren't trained, which `--init` supplies then.
 
     `init` is a file of weights or `hf:OWNER/NAME[/FILE][@REVISION]`; the run begins at step 0 with them. `key` says
     where the weights are in a file, as KEY/KEY. Without `strict`, only the weights that fit are loaded.

@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -14,7 +14,7 @@ from typing import Any
 
 from trainer.base.config import Settings
 from trainer.base.errors import BadRequestError, TrainerError, clip
-from trainer.base.recipe import Recipe
+from trainer.base.recipe import Recipe, Workload
 from trainer.recipes import RecipeSource, describe_recipe
 
 # A name that no other module has, even if the recipe's file is called json.py.
@@ -24,6 +24,8 @@ _MACHINERY = ("<frozen ", __file__)
 
 def load_recipe(source: RecipeSource) -> Recipe[Settings]:
     """Import a recipe and return its default configuration; its folder is on `sys.path` from then on.
+
+    Its `build` raises BadRequestError whatever goes wrong in it, and if it returns no workload.
 
     Raises:
         BadRequestError: its module can't be imported, or its function doesn't return a recipe.
@@ -48,7 +50,29 @@ def load_recipe(source: RecipeSource) -> Recipe[Settings]:
             why=f"{source.function}() returned {got}",
             fix="return trainer.api.Recipe(settings=..., build=...), whose settings subclass trainer.api.Settings",
         )
-    return replace(recipe, description=recipe.description or describe_recipe(source), defaults=recipe.settings)
+    return replace(
+        recipe,
+        build=_tell_errors(recipe.build, source),
+        description=recipe.description or describe_recipe(source),
+        defaults=recipe.settings,
+    )
+
+
+def _tell_errors(build: Callable[[Any], Workload], source: RecipeSource) -> Callable[[Any], Workload]:
+    """Return a recipe's `build`, whose errors are told like those of its import."""
+
+    def build_or_tell(settings: Settings) -> Workload:
+        with _told(source, "failed in build"):
+            workload = build(settings)
+        if not isinstance(workload, Workload):
+            raise BadRequestError(
+                f"the recipe {source.origin} builds no Workload",
+                why=f"build returned {type(workload)!r}",
+                fix="return trainer.api.Workload(model=..., train_data=..., validation_data=..., loss=...)",
+            )
+        return workload
+
+    return build_or_tell
 
 
 def _import_module(source: RecipeSource) -> ModuleType:

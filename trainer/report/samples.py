@@ -1,4 +1,6 @@
-"""What a recipe makes to look at: pictures, volumes, point clouds, as files in OUTPUT/samples/epoch-000123.
+"""What a recipe makes to look at: files in OUTPUT/samples/epoch-000123 or step-00001234.
+
+They are pictures, volumes, point clouds, or anything else.
 
 The recipe returns values by file name, and the suffix chooses the form:
 
@@ -29,7 +31,7 @@ from trainer.base.errors import BadRequestError, TrainerError, first_line
 
 # Shape legend: D depth, H height, W width, N points.
 FOLDER = "samples"
-_EPOCH = re.compile(r"epoch-(\d{6,})")
+_SET = re.compile(r"(epoch|step)-(\d{6,})")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,118}[A-Za-z0-9_-]|[A-Za-z0-9_]")
 _RGB = 3
 Array = NDArray[Any]
@@ -38,29 +40,31 @@ Array = NDArray[Any]
 class SampleFolder:
     """OUTPUT/samples. Only the main process writes it."""
 
-    def __init__(self, path: Path, settings: SampleSettings) -> None:
+    def __init__(self, path: Path, settings: SampleSettings, *, steps_per_epoch: int) -> None:
         self.path = path
         self._settings = settings
+        self._steps_per_epoch = steps_per_epoch
 
-    def write(self, samples: Mapping[str, Any], *, epoch: int) -> Path:
-        """Write one epoch's samples, then remove the surplus ones. Return their folder.
+    def write(self, samples: Mapping[str, Any], *, step: int, epoch: int | None = None) -> Path:
+        """Write one set of samples, then remove the surplus ones. Return its folder.
 
         Args:
             samples: what the recipe returned.
-            epoch: counted from 1.
+            step: the number of steps that were made before.
+            epoch: the epoch at whose end they were made, counted from 1; None: they are named by their step.
 
         Raises:
             BadRequestError: a name or a value can't be written as a file.
             TrainerError: the disk refuses.
         """
         contents = {check_name(name): encode_sample(name, value) for name, value in samples.items()}
-        folder = self.path / f"epoch-{epoch:06d}"
+        folder = self.path / (f"step-{step:08d}" if epoch is None else f"epoch-{epoch:06d}")
         try:
             self._replace(folder, contents)
             self._prune()
         except OSError as err:
             raise TrainerError(
-                f"the samples of epoch {epoch} could not be written",
+                f"the samples {folder.name} could not be written",
                 why=first_line(err),
                 fix="make room where the results are, or choose another folder with --output-dir",
             ) from err
@@ -68,7 +72,7 @@ class SampleFolder:
 
     def _replace(self, folder: Path, contents: Mapping[str, bytes]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        for leftover in self.path.glob(".epoch-*"):
+        for leftover in self.path.glob(".*"):
             shutil.rmtree(leftover)
         new, old = self.path / f".{folder.name}.new", self.path / f".{folder.name}.old"
         new.mkdir()
@@ -82,11 +86,15 @@ class SampleFolder:
 
     def _prune(self) -> None:
         """Keep the newest sets and the milestones."""
-        every = self._settings.keep_every_epochs
-        found = [(int(match[1]), path) for path in self.path.iterdir() if (match := _EPOCH.fullmatch(path.name))]
-        for epoch, path in sorted(found, reverse=True)[self._settings.keep :]:
-            if not every or epoch % every:
+        found = [(path, match) for path in self.path.iterdir() if (match := _SET.fullmatch(path.name))]
+        steps = {path: int(match[2]) * (self._steps_per_epoch if match[1] == "epoch" else 1) for path, match in found}
+        for path in sorted(steps, key=lambda path: steps[path], reverse=True)[self._settings.keep :]:
+            if not self._is_milestone(steps[path]):
                 shutil.rmtree(path)
+
+    def _is_milestone(self, step: int) -> bool:
+        periods = (self._settings.keep_every_steps, self._settings.keep_every_epochs * self._steps_per_epoch)
+        return any(period and step % period == 0 for period in periods)
 
 
 def check_name(name: str) -> str:

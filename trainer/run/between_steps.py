@@ -49,6 +49,7 @@ def _attend(run: Run) -> bool:
     rated = _record_validation(run, metrics) if is_validated else None
     if triggers.is_sampling_due(progress):
         _make_samples(run)
+        progress.sampled_at = progress.step
     line = _render_line(run, metrics) if is_line_due else None
     if ends_epoch:
         progress.finish_epoch()
@@ -93,7 +94,7 @@ def _record_validation(run: Run, metrics: dict[str, float]) -> Rated | None:
     is_best = progress.record.is_to_save(best, value, step=progress.step, gap_steps=gap_steps)
     if is_best:
         progress.record.note_saved(value, epoch=epoch, step=progress.step)
-    elif run.settings.validate.best_gap_epochs:
+    elif run.spec.triggers.best_gap_steps():
         return None
     rating = Rating(metric=best.name, value=value, best_is=best.best_is)
     return Rated(epoch=epoch, metrics=metrics, rating=rating, is_best=is_best)
@@ -127,7 +128,8 @@ def _make_samples(run: Run) -> None:
     with torch.no_grad(), run.randomness.apart(SAMPLE_STREAM, step=run.progress.step):
         samples = run.learner.call_evaluated(make_samples, None)
     if run.group.is_main:
-        run.report.samples.write(samples, epoch=run.progress.epoch + 1)
+        epoch = run.spec.triggers.sampled_epoch(run.progress)
+        run.report.samples.write(samples, step=run.progress.step, epoch=epoch)
 
 
 def _render_line(run: Run, metrics: Mapping[str, float]) -> str:

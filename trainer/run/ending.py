@@ -114,5 +114,5 @@ def describe_best(run: Run) -> str:
     best = f"best {render_metric(record.metric or run.spec.best.name, record.value)} (epoch {record.epoch})"
     if record.saved_value is not None and not record.is_saved:
         saved = render_metric(record.metric, record.saved_value)
-        best += f", not saved because of validate.best_gap_epochs: {saved} of epoch {record.saved_epoch} was"
+        best += f", not saved because of validate.best_gap_*: {saved} of epoch {record.saved_epoch} was"
     return f"{best}, ended early: {ended}" if ended else best

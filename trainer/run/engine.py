@@ -153,7 +153,7 @@ def _assemble(
             console=console,
             status_file=opened.status_file,
             metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
-            samples=SampleFolder(contract.output_dir / SAMPLES, settings.samples),
+            samples=SampleFolder(contract.output_dir / SAMPLES, settings.samples, steps_per_epoch=plan.steps_per_epoch),
             lap=Lap(lambda: _settle(group.device)),
             meter=meter,
         ),

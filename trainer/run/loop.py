@@ -68,8 +68,9 @@ def _make_step(run: Run, batch: Batch) -> None:
 
 
 def _attend_within_epoch(run: Run) -> bool:
-    """Validate if that is due within an epoch; False if asked to stop meanwhile."""
-    if not run.spec.triggers.is_validation_due(run.progress):
+    """Validate or make samples if that is due within an epoch; False if asked to stop meanwhile."""
+    triggers = run.spec.triggers
+    if not triggers.is_validation_due(run.progress) and not triggers.is_sampling_due(run.progress):
         return True
     goes_on = attend(run)
     run.model.train()

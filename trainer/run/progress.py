@@ -69,7 +69,8 @@ class Progress:
     `epoch` counts from 0 and is the one in progress; `step` counts optimizer steps of the whole run.
     An epoch whose `step_in_epoch` is at its end is trained, but not yet finished. `validated_at` is the step of the
     last validation, `epochs_hooked` the number of epochs whose hook was called, `is_ended`: the hook of the run's end
-    was called. `skipped_in_a_row` counts the most recent steps that left the weights unchanged.
+    was called. `sampled_at` is the step of the last samples of this process: no part of checkpoints, because a run that
+    resumes there makes the same ones. `skipped_in_a_row` counts the most recent steps that left the weights unchanged.
 
     Figures of steps stay on the device until `collect_pending`, which waits for them: only then are means and skips
     up to date.
@@ -84,6 +85,7 @@ class Progress:
     validated_at: int = 0
     epochs_hooked: int = 0
     is_ended: bool = False
+    sampled_at: int = 0
     record: BestRecord = field(default_factory=BestRecord)
     metrics: dict[str, float] = field(default_factory=dict)
     pending: list[StepResult] = field(default_factory=list)
@@ -180,6 +182,8 @@ def restore_progress(content: dict[str, Any]) -> Progress:
         window=_restore_meter(content["window"]),
         whole_epoch=_restore_meter(content["whole_epoch"]),
         record=BestRecord(**content["record"]),
+        # A finished epoch's samples were made before it was saved.
+        sampled_at=0 if content["step_in_epoch"] else content["step"],
         **plain,
     )
 

@@ -3,6 +3,7 @@
 A checkpoint of the run itself comes first, so that the command that started a run resumes it.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,7 +99,8 @@ def open_run_folders(
     def begin() -> Beginning:
         found = find_beginning(start, target, group, contract, select=_local_rows(settings, group))
         if found.carried:
-            check_frozen(found.carried.state.get("fingerprint", {}), frozen)
+            digest = digest_frozen(target, found.weights, group) if found.weights else frozen
+            check_frozen(found.carried.state.get("fingerprint", {}), digest)
         return found
 
     # Before a folder is made: what can't be used is refused with nothing changed.
@@ -139,7 +141,9 @@ def _note_frozen(opened: OpenedRun, frozen: str) -> OpenedRun:
 def _begin(opened: OpenedRun, beginning: Beginning) -> OpenedRun:
     carried, weights = beginning.carried, beginning.weights
     if carried:
-        return replace(opened, state=carried.state, is_carried=True, report=carried.report, origin=carried.origin)
+        report = (*(weights.report if weights else ()), *carried.report)
+        opened = replace(opened, state=carried.state, weights=weights, is_carried=True)
+        return replace(opened, report=report, origin=carried.origin)
     if weights:
         return replace(opened, weights=weights, report=weights.report, origin=weights.origin)
     return opened
@@ -209,6 +213,7 @@ def _restore(run: Run, state: State, *, is_carried: bool) -> None:
     run.learner.load({**state, "optimizer": _choose_moments(run, state, is_carried=is_carried)})
     run.progress = restore_progress(state["progress"])
     run.checkpoints.saved_position = run.progress.position
+    _restore_hooks(run, state, is_carried=is_carried)
     if not is_carried:
         _restore_stream(run, state.get("streams", []))
     if len(state["rng"]) == run.group.size:
@@ -220,6 +225,16 @@ def _restore(run: Run, state: State, *, is_carried: bool) -> None:
         writers = f"{len(state['rng'])} processes" if state["rng"] else "one that ran out of memory"
         run.console.say(f"written by {writers}, now {run.group.size}: the same global batches follow")
     seed_all(seed=run.settings.seed, rank=run.group.rank, step=run.progress.step)
+
+
+def _restore_hooks(run: Run, state: State, *, is_carried: bool) -> None:
+    """Give the recipe's hooks what they wanted to remember, unless the checkpoint is from before they did."""
+    load_state = run.workload.hooks.load_state
+    if load_state is None or "hooks" not in state:
+        return
+    load_state(copy.deepcopy(state["hooks"]))  # the checkpoint's own tensors may be in a file that is mapped
+    if is_carried:
+        run.console.say("kept: the hooks' state")
 
 
 def _restore_stream(run: Run, streams: list[State]) -> None:
@@ -256,6 +271,11 @@ def _choose_moments(run: Run, state: State, *, is_carried: bool) -> Any:
 
 
 def _has_same_groups(saved: State, groups: list[dict[str, Any]]) -> bool:
-    """Whether the groups have the same sizes, and use momentum as the saved ones did."""
-    theirs = [(len(group["params"]), bool(group.get("momentum"))) for group in saved["param_groups"]]
-    return theirs == [(len(group["params"]), bool(group.get("momentum"))) for group in groups]
+    """Whether the groups have the same parameters, by name or else by number, and momentum as the saved ones had."""
+    pairs = zip(saved["param_groups"], groups, strict=False)
+    return len(saved["param_groups"]) == len(groups) and all(
+        len(old["params"]) == len(new["params"])
+        and old.get("param_names", new["param_names"]) == new["param_names"]
+        and bool(old.get("momentum")) == bool(new.get("momentum"))
+        for old, new in pairs
+    )

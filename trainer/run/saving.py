@@ -76,7 +76,7 @@ def reserve(run: Run) -> None:
     """Allocate the staging memory in the background, once the optimizer has its state."""
     saver = run.checkpoints.saver
     if not saver.is_reserved and _writes_checkpoints(run):
-        state = {**run.learner.state(), "ranks": [_rank_state(run)] * run.group.size}
+        state = {**run.learner.state(), **_hook_state(run), "ranks": [_rank_state(run)] * run.group.size}
         saver.reserve(state, best={"model": run.learner.evaluated_weights()})
 
 
@@ -110,6 +110,12 @@ def _rank_state(run: Run) -> State:
     }
 
 
+def _hook_state(run: Run) -> State:
+    """Return what the recipe's hooks want to remember; empty if nothing."""
+    state = run.workload.hooks.state
+    return {"hooks": state()} if state else {}
+
+
 def _snapshot(run: Run, progress: State, ranks: list[State], rated: Rated | None) -> TrainingSnapshot:
     state = {
         "fingerprint": run.spec.fingerprint,
@@ -119,6 +125,7 @@ def _snapshot(run: Run, progress: State, ranks: list[State], rated: Rated | None
         "rng": [rank["rng"] for rank in ranks],
         "micro_batches": [rank["micro_batch"] for rank in ranks],
         "streams": [rank["stream"] for rank in ranks],
+        **_hook_state(run),
         **run.learner.state(),
     }
     snapshot = TrainingSnapshot(

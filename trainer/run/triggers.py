@@ -39,26 +39,36 @@ class Triggers:
         return is_epoch or _divides(validate.every_steps, progress.step) or progress.step >= self.total_steps
 
     def is_sampling_due(self, progress: Progress) -> bool:
-        """Whether samples are to be made at the end of this epoch."""
-        every = self.settings.samples.every_epochs
-        return self.ends_epoch(progress) and _divides(every, progress.epoch + 1)
+        """Whether samples are to be made of these weights, and weren't yet."""
+        if not progress.step or progress.sampled_at == progress.step:
+            return False
+        return self.sampled_epoch(progress) is not None or _divides(self.settings.samples.every_steps, progress.step)
+
+    def sampled_epoch(self, progress: Progress) -> int | None:
+        """Return the epoch, counted from 1, whose samples are due at its end; None if none are."""
+        epoch = progress.epoch + 1
+        return epoch if self.ends_epoch(progress) and _divides(self.settings.samples.every_epochs, epoch) else None
 
     def is_step_save_due(self, progress: Progress) -> bool:
         """Whether to save after this step, within an epoch."""
-        return _divides(self.settings.checkpoint.every_steps, progress.step) and not self.ends_epoch(progress)
+        checkpoint = self.settings.checkpoint
+        is_due = any(_divides(every, progress.step) for every in (checkpoint.every_steps, checkpoint.keep_every_steps))
+        return is_due and not self.ends_epoch(progress)
 
     def is_epoch_save_due(self, progress: Progress) -> bool:
         """Whether to save after the epoch that was just finished."""
         return progress.step_in_epoch == 0 and _divides(self.settings.checkpoint.every_epochs, progress.epoch)
 
     def is_milestone(self, progress: Progress) -> bool:
-        """Whether the epoch that was just finished is to be saved and kept for good."""
-        is_finished = progress.step_in_epoch == 0 and progress.epoch > 0
-        return is_finished and _divides(self.settings.checkpoint.keep_every_epochs, progress.epoch)
+        """Whether this step, or the epoch that was just finished, is to be saved and kept for good."""
+        checkpoint, is_finished = self.settings.checkpoint, progress.step_in_epoch == 0
+        is_epoch = is_finished and progress.epoch > 0 and _divides(checkpoint.keep_every_epochs, progress.epoch)
+        return is_epoch or (progress.step > 0 and _divides(checkpoint.keep_every_steps, progress.step))
 
     def best_gap_steps(self) -> int:
         """Return the fewest steps between two saves of a best."""
-        return self.settings.validate.best_gap_epochs * self.steps_per_epoch
+        validate = self.settings.validate
+        return max(validate.best_gap_epochs * self.steps_per_epoch, validate.best_gap_steps)
 
 
 def make_triggers(settings: Settings, plan: BatchPlan) -> Triggers:

@@ -56,14 +56,15 @@ class _EvaluationStoppedError(BaseException):
 
 @dataclass(slots=True)
 class _Means:
-    """Weighted sums of metrics on the device, by name."""
+    """Weighted sums of metrics on the device, by name, in float64: float32 loses small terms of a long sum."""
 
-    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+    sums: dict[str, float | torch.Tensor] = field(default_factory=dict)
     weights: dict[str, float | torch.Tensor] = field(default_factory=dict)
 
     def add(self, name: str, total: torch.Tensor, weight: float | torch.Tensor) -> None:
         """Add a batch's sum."""
-        self.sums[name] = self.sums[name] + total if name in self.sums else total
+        self.sums[name] = self.sums.get(name, 0.0) + total.double()
+        weight = weight.double() if isinstance(weight, torch.Tensor) else weight
         self.weights[name] = self.weights.get(name, 0.0) + weight
 
     def average(self, run: Run) -> dict[str, float]:
@@ -91,11 +92,11 @@ def _add_batch(run: Run, batch: Batch, count: int, means: _Means, set_metrics: M
     if workload.metrics is not None:
         measured = run.learner.call_evaluated(workload.metrics, batch)
         for name, values_B in measured.items():
-            means.add(name, values_B[:count].float().sum(), count)
+            means.add(name, values_B[:count].double().sum(), count)
     else:
         loss, weight = _measure_loss(run, batch, count)
         if count:
-            means.add("loss", weigh_loss(loss.float(), weight), weight)
+            means.add("loss", weigh_loss(loss.double(), weight), weight)
     for name, metric in set_metrics.items():
         spare = metric if count else workload.set_metrics[name]()
         run.learner.call_evaluated(spare.update, batch)

@@ -50,5 +50,5 @@ def check_frozen(fingerprint: Mapping[str, Any], digest: str) -> None:
             "the weights that are not trained are others than those of the checkpoint",
             why=f"the checkpoint has only the trained ones, and was made with others (digest {fingerprint[KEY]}, "
             f"now {digest})",
-            fix="give the same --init as at the run's start, and restore the model that the recipe loads",
+            fix="give the same --init as at that run's start (beside --from, too), and restore the recipe's own model",
         )

@@ -17,6 +17,7 @@ from trainer.checkpoints.store import SUFFIX
 from trainer.group.distributed import ProcessGroup
 from trainer.start.carried import Carried, Target, carry_over, is_ours
 from trainer.start.foreign import adopt
+from trainer.start.frozen import only_frozen
 from trainer.start.weights import InitialWeights, find_initial_weights
 
 _STEP = re.compile(r"step-(\d{8,})(?:\.safetensors|\.pt)?")
@@ -24,7 +25,7 @@ _STEP = re.compile(r"step-(\d{8,})(?:\.safetensors|\.pt)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What a new run starts from: weights, a state to go on from, or neither."""
+    """What a new run starts from: weights, a state to go on from, neither, or a state and the weights that it lacks."""
 
     weights: InitialWeights | None = None
     carried: Carried | None = None
@@ -39,9 +40,11 @@ def find_beginning(
         BadRequestError: it can't be read, or doesn't fit the run.
         CheckpointMismatchError: the checkpoint's model has other tensors.
     """
-    _check_flags(start)
+    _check_flags(start, target)
+    weights = find_initial_weights(start, target, group, contract.hub)
     if start.checkpoint is None:
-        return Beginning(weights=find_initial_weights(start, target, group, contract.hub))
+        return Beginning(weights=weights)
+    weights = only_frozen(weights, target) if weights else None
     path = _find_checkpoint(start.checkpoint, group)
     if path.resolve().parent == contract.checkpoint_dir.resolve():
         raise BadRequestError(
@@ -51,7 +54,7 @@ def find_beginning(
         )
     if any(group.all_gather(_looks_like_ours(path))):
         _refuse_epochs_done(start, path)
-        return Beginning(carried=_carry_over(path, target, group, select))
+        return Beginning(weights=weights, carried=_carry_over(path, target, group, select))
 
     def read() -> Carried:
         content = read_content(path)
@@ -59,14 +62,15 @@ def find_beginning(
         if is_ours(content):
             _refuse_epochs_done(start, path)
             return carry_over(content, path, target)
-        return adopt(content, path, target, key=start.key, epochs_done=start.epochs_done)
+        return adopt(content, path, target, key=None if start.init else start.key, epochs_done=start.epochs_done)
 
-    return Beginning(carried=group.broadcast_from_main(read))
+    return Beginning(weights=weights, carried=group.broadcast_from_main(read))
 
 
-def _check_flags(start: StartFrom) -> None:
+def _check_flags(start: StartFrom, target: Target) -> None:
     has_init, has_checkpoint = start.init is not None, start.checkpoint is not None
-    if has_init and has_checkpoint:
+    is_whole_model = target.model.state_dict().keys() <= set(target.names)
+    if has_init and has_checkpoint and is_whole_model:
         raise BadRequestError(
             "--init and --from were both given",
             why="--init starts a new training with weights, --from goes on with a training",

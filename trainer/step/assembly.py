@@ -185,7 +185,7 @@ def _change_in_place(
     is_sharded: bool,
 ) -> Compiler:
     """Make blocks recompute, and compile the models, or their blocks where hooks between them can't be compiled."""
-    compiler = Compiler()
+    compiler = Compiler(say)
     recomputes = compute.gradient_checkpointing and bool(workload.blocks)
     if recomputes:
         recompute_blocks(workload.blocks)

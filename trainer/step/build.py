@@ -28,13 +28,14 @@ def build_workload(recipe: Recipe[Any], group: ProcessGroup = ALONE) -> BuiltWor
     random generators are the same on every process afterwards.
 
     Raises:
-        BadRequestError: the model's function does not work on the meta device, or makes no module; or the processes
+        BadRequestError: the model's function fails, here or on the meta device, or makes no module; or the processes
             have made different models to be sharded.
     """
     settings = recipe.settings
     will_shard = is_sharded(settings.compute, group)
     seed_all(seed=settings.seed, rank=0, step=0)  # the same initial weights on every process
-    workload = recipe.build(settings)
+    # One machine may lack the data: then all end, and the main process says why.
+    workload = group.call_on_every_rank(lambda: recipe.build(settings))
     model = workload.model
     if not isinstance(model, nn.Module):
         make, has_weights = model, group.is_main or not will_shard
@@ -54,8 +55,15 @@ def _complete(workload: Workload, model: nn.Module) -> BuiltWorkload:
     return BuiltWorkload(**{**values, "model": model, "blocks": tuple(blocks)})
 
 
-def _make(make: Callable[[], nn.Module]) -> nn.Module:
-    model = make()
+def _make(
+    make: Callable[[], nn.Module], what: str = "the model's function failed", fix: str = "correct that line"
+) -> nn.Module:
+    try:
+        model = make()
+    except TrainerError:
+        raise
+    except Exception as err:
+        raise BadRequestError(what, why=f"{first_line(err)}{_place(err)}", fix=fix) from err
     if not isinstance(model, nn.Module):
         raise BadRequestError(
             "the recipe has no model",
@@ -66,18 +74,13 @@ def _make(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def _make_on_meta(make: Callable[[], nn.Module]) -> nn.Module:
-    try:
-        with torch.device("meta"):
-            model = _make(make)
-    except TrainerError:
-        raise
-    except Exception as err:
-        raise BadRequestError(
+    with torch.device("meta"):
+        model = _make(
+            make,
             "the model's function does not work on torch's meta device",
-            why=f"{first_line(err)}{_place(err)}",
-            fix="leave what needs a tensor's values or a device out of it (.item(), .numpy(), .to('cuda')), and give "
+            "leave what needs a tensor's values or a device out of it (.item(), .numpy(), .to('cuda')), and give "
             "weights from a file by --init",
-        ) from err
+        )
     _check_registered(model)
     return model
 

@@ -15,7 +15,7 @@ from trainer.checkpoints.weights import list_saved_names, load_weights, unchange
 from trainer.group.distributed import ProcessGroup
 from trainer.step.ema import AveragedModel
 from trainer.step.gradient import GradientPass, TotalWeight
-from trainer.step.optimizers import match_optimizer_state
+from trainer.step.optimizers import use_present_options
 from trainer.step.precision import Precision
 from trainer.step.recovery import Recovery
 from trainer.step.rollback import StepRollback
@@ -140,7 +140,7 @@ class Learner:
         fit = sharding.shard_like if sharding else unchanged
         load_weights(self.model, state["model"], fit=fit, names=self._names_to_load())
         if moments is not None:
-            moments = match_optimizer_state(moments, self.optimizer)
+            moments = use_present_options(moments, self.optimizer)
             moments = sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments
             self.optimizer.load_state_dict(moments)
             _match_parameter_strides(self.optimizer)
@@ -188,6 +188,7 @@ class Learner:
         total_weight = self.gradient.sum_weights(batch)
         while (loss := self._try_gradient(batch, moment, total_weight)) is None:
             self.rollback.restore()
+        self.recovery.compiler.check_use()
         grad_norm, skipped = self.update.apply(rate)
         self.rollback.restore_buffers_if_skipped(skipped)
         if self.average:

@@ -64,7 +64,7 @@ def check_optimizer(settings: OptimizerSettings, model: nn.Module, device: torch
 def make_optimizer(settings: OptimizerSettings, model: nn.Module, workload: Workload) -> torch.optim.Optimizer:
     """Make the optimizer of all parameters, the recipe's own if it has one.
 
-    Its groups know their parameters' names (`param_names`), by which `match_optimizer_state` finds their state.
+    Its groups know their parameters' names (`param_names`), by which a checkpoint's moments find them.
 
     Args:
         settings: the run's.
@@ -104,27 +104,10 @@ def can_skip_on_device(optimizer: torch.optim.Optimizer) -> bool:
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
-def match_optimizer_state(state: State, optimizer: torch.optim.Optimizer) -> State:
-    """Return a checkpoint's state in the order of this optimizer's parameters, with the options of this start.
-
-    The order differs if the groups do, for example since optimizer.decay_norms was changed. A state without names has
-    to have the same order.
-    """
-    saved, ours = state["param_groups"], optimizer.state_dict()["param_groups"]
-    if not all("param_names" in group for group in saved) or _names_of(saved) == _names_of(ours):
-        pairs = zip(saved, ours, strict=False)
-        groups = [_with_options_of(new, old) for old, new in pairs]
-        return {**state, "param_groups": groups + saved[len(groups) :]}
-    number_of = {
-        name: number for group in saved for name, number in zip(group["param_names"], group["params"], strict=True)
-    }
-    moved = {
-        number: state["state"][number_of[name]]
-        for group in ours
-        for name, number in zip(group["param_names"], group["params"], strict=True)
-        if number_of.get(name) in state["state"]
-    }
-    return {**state, "state": moved, "param_groups": ours}
+def use_present_options(state: State, optimizer: torch.optim.Optimizer) -> State:
+    """Return a checkpoint's state, whose groups are this optimizer's, with the options of this start."""
+    pairs = zip(state["param_groups"], optimizer.state_dict()["param_groups"], strict=True)
+    return {**state, "param_groups": [_with_options_of(new, old) for old, new in pairs]}
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
@@ -293,7 +276,3 @@ def _with_options_of(new: Group, old: Group) -> Group:
     """Return a checkpoint's group with the options of this start, without those that it has no more."""
     kept = {key: value for key, value in old.items() if key not in _FROM_SETTINGS}
     return {**kept, **{key: new[key] for key in _FROM_SETTINGS if key in new}}
-
-
-def _names_of(groups: Sequence[Group]) -> list[Any]:
-    return [group.get("param_names") for group in groups]
