@@ -13,8 +13,9 @@ from torch import nn
 from tests.trainer import harness, meta_init
 from tests.trainer.divided_run import Line
 from tests.trainer.meta_init import Net, learner_of, recipe_of
+from trainer.base.config import Settings
 from trainer.base.errors import BadRequestError
-from trainer.base.recipe import Moment, Workload
+from trainer.base.recipe import Moment, Recipe, Workload
 from trainer.checkpoints.loading import load
 from trainer.group.distributed import ALONE, ProcessGroup
 from trainer.step.build import build_workload
@@ -96,6 +97,19 @@ def workload_of(model: Any, **parts: Any) -> Callable[[Any], Workload]:
         loss=meta_init.loss,
         **parts,
     )
+
+
+def test_function_that_fails_is_a_refusal_with_its_line() -> None:
+    """Without a traceback of ours, like an error in `build`."""
+
+    def fail() -> Net:
+        raise KeyError("no such layer")
+
+    recipe = Recipe(settings=Settings(), build=workload_of(fail))
+    with pytest.raises(BadRequestError, match="the model's function failed") as refused:
+        build_workload(recipe)
+    assert "no such layer" in str(refused.value.why)
+    assert "test_meta_init.py:" in str(refused.value.why)
 
 
 def test_function_s_model_is_the_same_module_without_sharding() -> None:
