@@ -108,9 +108,9 @@ cloud: setup tools ## AWS in a box, or ARGS=--digitalocean, to play with by hand
 bench: setup ## Measure against peers; prints the tables that are committed in benchmarks/
 	for script in benchmarks/bench_*.py benchmarks/trainer/bench_*.py; do $(BIN)/python $$script; done
 
-# Eight minutes on one GPU. Without one the tests are skipped, and nothing is measured.
+# Four minutes on one GPU. Without one the tests are skipped, and nothing is measured.
 gpu: setup ## On a computer with a GPU: each pair of a step's features, and what the trainer costs there
-	$(BIN)/pytest -q tests/trainer/gpu
+	$(BIN)/pytest -q -n 4 tests/trainer/gpu
 	$(BIN)/python -m benchmarks.trainer.gpu --write
 
 setup: room system $(READY)
