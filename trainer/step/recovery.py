@@ -59,7 +59,7 @@ class Recovery:
         if not can_repeat:
             self.micro_batch_file.write(smaller)
             raise GroupMemoryError(
-                f"out of memory on {self.group.device} during the all-reduce of gradients",
+                f"out of memory on {self.group.device} in a pass that cannot be repeated",
                 why=first_line(err),
                 fix=f"start again, as torchrun --max-restarts does: the next start uses micro_batch={smaller}",
             ) from err
