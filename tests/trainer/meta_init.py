@@ -248,6 +248,18 @@ def has_a_plain_tensor() -> nn.Module:
     return model
 
 
+def has_a_tensor_elsewhere() -> nn.Module:
+    model = Net()
+    setattr(model.blocks[0], "rates_F", torch.rand(WIDTH, device="cpu"))  # noqa: B010 - it would differ by rank
+    return model
+
+
+def keeps_a_list() -> nn.Module:
+    model = Net()
+    setattr(model, "all_weights", [model.head.weight])  # noqa: B010
+    return model
+
+
 def differs() -> nn.Module:
     return nn.Linear(1, 1 + int(os.environ["RANK"]))
 
@@ -256,7 +268,10 @@ def is_no_module() -> Any:
     return [Net()]
 
 
-REFUSED = {function.__name__: function for function in (reads_a_value, has_a_plain_tensor, differs, is_no_module)}
+REFUSED = {
+    function.__name__: function
+    for function in (reads_a_value, has_a_plain_tensor, has_a_tensor_elsewhere, keeps_a_list, differs, is_no_module)
+}
 
 
 def run_refused(folder: str, name: str) -> int:

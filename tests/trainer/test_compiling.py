@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.trainer.learners import (
     train_steps,
 )
 from trainer.base.sources import Batch
+from trainer.step.compiling import Compiler
 
 COMPILED = (
     "epochs=2",
@@ -201,3 +203,11 @@ def test_loss_that_never_calls_the_model_is_told_that_nothing_is_compiled(
     assert len(compiled_graphs) == (0 if loss else 1)
     assert len(said) == (1 if loss else 0)
     assert all(line.startswith("compute.compile has no effect: ") for line in said)
+
+
+@COMPILER_WARNS
+def test_compiled_module_keeps_the_parameters_of_its_forward() -> None:
+    """Libraries look at them: whether a model takes an attention mask, for example."""
+    module = nn.Linear(2, 2)
+    Compiler(print).compile(module)
+    assert list(signature(module.forward).parameters) == ["input"]

@@ -11,7 +11,7 @@ import torch
 from tests.trainer import harness, line
 from trainer.base.config import StallSettings
 from trainer.base.sources import Batch
-from trainer.report.stopwatch import Lap
+from trainer.report.stopwatch import Lap, Stopwatch
 from trainer.run.progress import Progress
 from trainer.run.stall import StallWatchdog
 from trainer.step.learner import StepResult
@@ -27,6 +27,16 @@ def test_lap_counts_the_time_until_the_device_has_settled() -> None:
     lap.restart()
     lap.end_training()
     assert lap.samples_per_second(8) == 0
+
+
+def test_pause_counts_in_no_throughput() -> None:
+    """Samples that a recipe makes between two steps aren't training."""
+    lap, stopwatch = Lap(lambda: None), Stopwatch()
+    with lap.paused(), stopwatch.paused():
+        time.sleep(0.2)
+    lap.end_training()
+    assert stopwatch.seconds() < 0.1
+    assert lap.seconds() < 0.1
 
 
 def test_pause_within_a_step_is_no_stall() -> None:

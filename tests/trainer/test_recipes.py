@@ -132,7 +132,7 @@ def test_recipe_that_fails_is_one_clear_error(
 
 
 BUILDS = """
-from trainer.api import BadRequestError, Recipe, Settings
+from trainer.api import BadRequestError, Recipe, Settings, Workload
 
 def recipe():
     return Recipe(settings=Settings(), build=build)
@@ -148,6 +148,10 @@ def build(settings):
         ("open('nonesuch')", ("failed in build", "FileNotFoundError: [Errno 2]", "'nonesuch'", "bad.py:8)")),
         ("import json; json.loads('{')", ("failed in build", "JSONDecodeError", "bad.py:8)", "correct that line")),
         ("raise BadRequestError('no data', why='w', fix='f')", ("error: no data", "why: w", "fix: f")),
+        (
+            "return Workload(model=lambda: [][0], train_data=[], validation_data=[], loss=None)",
+            ("failed in a function of its workload", "IndexError", "bad.py:8)"),
+        ),
         ("return 3", ("builds no Workload", "build returned <class 'int'>", "trainer.api.Workload")),
     ],
 )
@@ -163,6 +167,13 @@ def test_build_that_fails_is_one_clear_error(
             assert part in err
         assert len(err.splitlines()) == 3
     assert not (tmp_path / "output").exists()
+
+
+def test_network_that_fails_in_build_is_no_mistake_of_the_recipe(tmp_path: Path) -> None:
+    """Exit 1 with a traceback: the same command may work later."""
+    (tmp_path / "good.py").write_text(BUILDS.format("raise ConnectionError('the server is away')"))
+    with pytest.raises(ConnectionError, match="away"):
+        call(tmp_path / "good.py", "--output-dir", tmp_path / "output")
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,11 @@ def test_set_is_replaced_as_a_whole(tmp_path: Path) -> None:
     """A run that makes an epoch's samples again leaves no file of the first time, and nothing of a killed writer."""
     folder = SampleFolder(tmp_path / "samples", SampleSettings(), steps_per_epoch=4)
     (tmp_path / "samples" / ".epoch-000001.new").mkdir(parents=True)
+    (tmp_path / "samples" / ".ipynb_checkpoints").mkdir()
+    (tmp_path / "samples" / ".DS_Store").write_bytes(b"the user's")
     folder.write({"old.txt": b"1", "both.txt": b"1"}, step=4, epoch=1)
     folder.write({"both.txt": b"2"}, step=4, epoch=1)
-    assert names(tmp_path / "samples") == ["epoch-000001"]
+    assert names(tmp_path / "samples") == [".DS_Store", ".ipynb_checkpoints", "epoch-000001"]
     assert names(tmp_path / "samples" / "epoch-000001") == ["both.txt"]
 
 

@@ -92,10 +92,14 @@ def test_frozen_weights_of_init_come_back_on_resume_or_it_is_refused(tmp_path: P
     with pytest.raises(CheckpointMismatchError, match="not trained are others"):
         train(tmp_path / "new", "epochs=2", start=StartFrom(checkpoint=tmp_path / "run"))
     assert not (tmp_path / "new").exists()
-    both = StartFrom(init=str(init), checkpoint=tmp_path / "run")
+    torch.save({FROZEN: torch.ones(4, 1)}, tmp_path / "base.pt")  # the trained ones are in the checkpoint
+    both = StartFrom(init=str(tmp_path / "base.pt"), checkpoint=tmp_path / "run")
     assert torch.equal(
         train(tmp_path / "new", "epochs=2", "schedule.name=constant", start=both)[TRAINED], whole[TRAINED]
     )
+    torch.save({TRAINED: torch.zeros(1, 4)}, tmp_path / "none.pt")
+    with pytest.raises(BadRequestError, match="don't fit this model"):
+        train(tmp_path / "newer", start=StartFrom(init=str(tmp_path / "none.pt"), checkpoint=tmp_path / "run"))
     torch.save({FROZEN: torch.full((4, 1), 2.0), TRAINED: torch.zeros(1, 4)}, tmp_path / "other.pt")
     with pytest.raises(CheckpointMismatchError, match="not trained are others"):
         train(tmp_path / "run", "epochs=2", start=StartFrom(init=str(tmp_path / "other.pt")))

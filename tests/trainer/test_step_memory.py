@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 from tests.trainer import harness
 from tests.trainer.learners import (
@@ -14,15 +13,12 @@ from tests.trainer.learners import (
     PlainNet,
     SmallNet,
     make_learner_of,
-    mean_loss,
     random_batches,
     seeded,
     train_steps,
 )
 from trainer.base.errors import DeviceMemoryError
 from trainer.base.recipe import Moment
-from trainer.base.sources import Batch
-from trainer.group.distributed import ProcessGroup
 
 # Shape legend: B batch, F features.
 
@@ -85,47 +81,6 @@ def test_out_of_memory_halves_the_micro_batch_and_repeats_the_step() -> None:
         "out of memory: micro-batch 8 -> 4, accumulation x 2, same global batch",
         "out of memory: micro-batch 4 -> 2, accumulation x 2, same global batch",
     ]
-
-
-class ScarceOnce:
-    """A loss that runs out of memory once: in the second micro-batch's forward or backward pass."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._calls = 0
-
-    def __call__(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        assert isinstance(model, PlainNet)
-        values_BF, labels_B = batch
-        hidden_BF = model.block(values_BF)
-        self._calls += 1
-        if self._calls == 2 and self._where == "forward":
-            self._fail()
-        if self._calls == 2 and self._where == "backward":
-            hidden_BF.register_hook(self._fail)
-        return functional.cross_entropy(model.head(hidden_BF), labels_B)
-
-    def _fail(self, _gradient: object = None) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-@pytest.mark.parametrize("amp", ["off", "bf16"])
-@pytest.mark.parametrize("where", ["forward", "backward"])
-def test_sharded_step_of_one_process_is_retried_without_what_was_accumulated(
-    where: str, amp: str, group: ProcessGroup
-) -> None:
-    """The first micro-batch's gradient is in FSDP's modules already, and belongs to the attempt that failed."""
-    settings = ("compute.fully_shard=on", f"compute.amp={amp}")
-    found = []
-    for size, loss in ((4, ScarceOnce(where)), (2, mean_loss)):
-        learner = make_learner_of(
-            [*settings, f"micro_batch={size}"], model=seeded(PlainNet), changes={"loss": loss}, group=group
-        )
-        weights = train_steps(learner)
-        assert learner.micro_batch == 2
-        assert learner.sharding
-        found.append({name: learner.sharding.all_gather(value) for name, value in weights.items()})
-    harness.assert_equal(found[0], found[1], "weights")
 
 
 def test_out_of_memory_with_one_sample_says_what_to_do() -> None:

@@ -5,15 +5,17 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from trainer.base.config import Settings
 from trainer.base.errors import BadRequestError, TrainerError, clip
+from trainer.base.memory import is_out_of_memory
 from trainer.base.recipe import Recipe, Workload
 from trainer.recipes import RecipeSource, describe_recipe
 
@@ -70,9 +72,21 @@ def _tell_errors(build: Callable[[Any], Workload], source: RecipeSource) -> Call
                 why=f"build returned {type(workload)!r}",
                 fix="return trainer.api.Workload(model=..., train_data=..., validation_data=..., loss=...)",
             )
-        return workload
+        return replace(workload, model=_tell_call(workload.model, source), blocks=_tell_call(workload.blocks, source))
 
     return build_or_tell
+
+
+def _tell_call(part: Any, source: RecipeSource) -> Any:
+    """Return a function of a workload with its errors told as well; other parts as they are."""
+    if not isinstance(part, FunctionType | MethodType | partial | type):
+        return part
+
+    def call_or_tell(*arguments: Any) -> Any:
+        with _told(source, "failed in a function of its workload"):
+            return part(*arguments)
+
+    return call_or_tell
 
 
 def _import_module(source: RecipeSource) -> ModuleType:
@@ -114,6 +128,8 @@ def _told(source: RecipeSource, what: str) -> Iterator[None]:
     except TrainerError:
         raise
     except (Exception, SystemExit) as err:
+        if is_out_of_memory(err) or (isinstance(err, OSError) and err.filename is None):
+            raise  # no mistake in the recipe: a network that fails names no file
         raise BadRequestError(
             f"the recipe {source.origin} {what}",
             why=f"{_last_line(err)}{_place(err, source)}",

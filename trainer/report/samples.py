@@ -32,6 +32,7 @@ from trainer.base.errors import BadRequestError, TrainerError, first_line
 # Shape legend: D depth, H height, W width, N points.
 FOLDER = "samples"
 _SET = re.compile(r"(epoch|step)-(\d{6,})")
+_LEFTOVER = re.compile(r"\.(?:epoch|step)-\d+\.(?:new|old)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,118}[A-Za-z0-9_-]|[A-Za-z0-9_]")
 _RGB = 3
 Array = NDArray[Any]
@@ -72,7 +73,7 @@ class SampleFolder:
 
     def _replace(self, folder: Path, contents: Mapping[str, bytes]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        for leftover in self.path.glob(".*"):
+        for leftover in [path for path in self.path.iterdir() if _LEFTOVER.fullmatch(path.name)]:
             shutil.rmtree(leftover)
         new, old = self.path / f".{folder.name}.new", self.path / f".{folder.name}.old"
         new.mkdir()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -38,6 +39,13 @@ class Stopwatch:
     def seconds(self) -> float:
         """Return the seconds since the last restart."""
         return time.perf_counter() - self._began
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the time of a block."""
+        paused_at = time.perf_counter()
+        yield
+        self._began += time.perf_counter() - paused_at
 
     def samples_per_second(self, batch_size: int) -> float:
         """Return the throughput since the last restart, for a global batch."""
@@ -79,6 +87,14 @@ class Lap:
     def seconds(self) -> float:
         """Return the seconds since the restart."""
         return time.perf_counter() - self._began
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the time of a block; the device finishes the steps before it."""
+        self._settle()
+        paused_at = time.perf_counter()
+        yield
+        self._began += time.perf_counter() - paused_at
 
     def samples_per_second(self, batch_size: int) -> float:
         """Return the throughput up to `end_training`, for a global batch."""

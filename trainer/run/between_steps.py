@@ -48,7 +48,8 @@ def _attend(run: Run) -> bool:
         return False
     rated = _record_validation(run, metrics) if is_validated else None
     if triggers.is_sampling_due(progress):
-        _make_samples(run)
+        with run.report.lap.paused(), run.report.stopwatch.paused():
+            _make_samples(run)
         progress.sampled_at = progress.step
     line = _render_line(run, metrics) if is_line_due else None
     if ends_epoch:

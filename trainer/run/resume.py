@@ -28,10 +28,10 @@ from trainer.run.progress import restore_progress
 from trainer.run.run import Run
 from trainer.start.carried import Target
 from trainer.start.fingerprint import make_fingerprint
-from trainer.start.frozen import KEY, check_frozen, digest_frozen, only_frozen
+from trainer.start.frozen import KEY, check_frozen, digest_frozen, find_frozen_weights
 from trainer.start.moments import UnusableMomentsError, arrange_moments
 from trainer.start.open import Beginning, find_beginning
-from trainer.start.weights import InitialWeights, find_initial_weights
+from trainer.start.weights import InitialWeights
 from trainer.step.assembly import is_sharded
 from trainer.step.batch import BatchPlan
 
@@ -118,19 +118,14 @@ def open_run_folders(
     recorded = state["fingerprint"]
     state, changes = fingerprint.take_up(state)
     weights, report = None, _list_ignored(start)
-    if start.init and recorded.get(KEY, frozen) != frozen and (found := _find_init(start, target, group, contract)):
+    is_mended = start.init and recorded.get(KEY, frozen) != frozen
+    if is_mended and (found := find_frozen_weights(start, target, group, contract.hub)):
         weights, report = found, list(found.report)
         frozen = digest_frozen(target, weights, group)
     check_frozen(recorded, frozen)
     origin = str(state.get("started_from", ""))
     opened = replace(opened, state=state, weights=weights, report=(*report, *changes), origin=origin)
     return _note_frozen(opened, frozen)
-
-
-def _find_init(start: StartFrom, target: Target, group: ProcessGroup, contract: RunContract) -> InitialWeights | None:
-    """Read those weights of `--init` that the run's checkpoints leave out."""
-    weights = find_initial_weights(start, target, group, contract.hub)
-    return only_frozen(weights, target) if weights else None
 
 
 def _note_frozen(opened: OpenedRun, frozen: str) -> OpenedRun:

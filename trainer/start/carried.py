@@ -34,6 +34,11 @@ class Target:
     processes: int
 
     @property
+    def frozen_names(self) -> tuple[str, ...]:
+        """Those that a checkpoint leaves out, sorted."""
+        return tuple(sorted(self.model.state_dict().keys() - set(self.names)))
+
+    @property
     def has_average(self) -> bool:
         """Whether the run has a moving average of its weights."""
         return bool(self.fingerprint.get("ema_decay"))

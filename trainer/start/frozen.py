@@ -1,4 +1,4 @@
-"""Checks that the weights which are not trained are a run's own, where its checkpoints leave them out."""
+"""Finds and checks the weights that are not trained, where its checkpoints leave them out."""
 
 import zlib
 from collections.abc import Mapping
@@ -8,17 +8,18 @@ from typing import Any
 import torch
 
 from trainer.base.errors import CheckpointMismatchError
+from trainer.base.hub import HubAccess
+from trainer.base.start_from import StartFrom
 from trainer.group.distributed import ProcessGroup
 from trainer.start.carried import Target
-from trainer.start.weights import InitialWeights
+from trainer.start.weights import InitialWeights, find_initial_weights
 
 KEY = "frozen weights"
 
 
 def digest_frozen(target: Target, weights: InitialWeights | None, group: ProcessGroup) -> str:
     """Digest the weights that no checkpoint of the run has, after `weights` are loaded; empty for none. Collective."""
-    state = target.model.state_dict()
-    frozen = sorted(state.keys() - set(target.names))
+    state, frozen = target.model.state_dict(), target.frozen_names
 
     def digest() -> str:
         held = weights.held if weights else {}
@@ -31,8 +32,17 @@ def digest_frozen(target: Target, weights: InitialWeights | None, group: Process
     return group.broadcast_from_main(digest) if frozen else ""
 
 
-def only_frozen(weights: InitialWeights, target: Target) -> InitialWeights:
-    """Leave out the weights that are trained: a checkpoint has them."""
+def find_frozen_weights(
+    start: StartFrom, target: Target, group: ProcessGroup, access: HubAccess
+) -> InitialWeights | None:
+    """Read from `--init` the weights that a checkpoint leaves out; None without it. Collective.
+
+    Raises:
+        BadRequestError: they can't be read, or don't fit this model.
+    """
+    weights = find_initial_weights(start, target, group, access, needed=target.frozen_names)
+    if weights is None:
+        return None
     names = tuple(name for name in weights.names if name not in target.names)
     held = {name: tensor for name, tensor in weights.held.items() if name in names}
     line = f"the {len(names)} weights that are not trained are those of {weights.origin}"

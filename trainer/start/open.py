@@ -17,7 +17,7 @@ from trainer.checkpoints.store import SUFFIX
 from trainer.group.distributed import ProcessGroup
 from trainer.start.carried import Carried, Target, carry_over, is_ours
 from trainer.start.foreign import adopt
-from trainer.start.frozen import only_frozen
+from trainer.start.frozen import find_frozen_weights
 from trainer.start.weights import InitialWeights, find_initial_weights
 
 _STEP = re.compile(r"step-(\d{8,})(?:\.safetensors|\.pt)?")
@@ -41,10 +41,9 @@ def find_beginning(
         CheckpointMismatchError: the checkpoint's model has other tensors.
     """
     _check_flags(start, target)
-    weights = find_initial_weights(start, target, group, contract.hub)
     if start.checkpoint is None:
-        return Beginning(weights=weights)
-    weights = only_frozen(weights, target) if weights else None
+        return Beginning(weights=find_initial_weights(start, target, group, contract.hub))
+    weights = find_frozen_weights(start, target, group, contract.hub)
     path = _find_checkpoint(start.checkpoint, group)
     if path.resolve().parent == contract.checkpoint_dir.resolve():
         raise BadRequestError(

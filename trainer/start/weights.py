@@ -1,6 +1,6 @@
 """`--init`: the main process reads the weights and checks them; each process loads what it holds of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,11 @@ class InitialWeights:
 
 
 def find_initial_weights(
-    start: StartFrom, target: Target, group: ProcessGroup, access: HubAccess
+    start: StartFrom, target: Target, group: ProcessGroup, access: HubAccess, *, needed: Sequence[str] | None = None
 ) -> InitialWeights | None:
     """Read and check the weights of `--init`, before anything is changed; None without it. Collective.
+
+    All weights have to be there that a checkpoint has, or those that are `needed`.
 
     Raises:
         BadRequestError: they can't be read, or don't fit this model.
@@ -58,7 +60,7 @@ def find_initial_weights(
 
     def read() -> tuple[tuple[str, ...], str, tuple[str, ...]]:
         weights, origin = _read(reference, start.key, access)
-        fit = fit_weights(weights, target.model.state_dict(), needed=target.names)
+        fit = fit_weights(weights, target.model.state_dict(), needed=target.names if needed is None else needed)
         _check(fit, reference, strict=start.strict)
         held.update(fit.fitting)
         return tuple(fit.fitting), origin, _report(fit, origin)

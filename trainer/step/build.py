@@ -1,23 +1,22 @@
 """Builds a recipe's workload: its model as a module, without weights where another process sends them."""
 
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_iter
 
+from trainer.base.config import Settings
 from trainer.base.errors import BadRequestError, TrainerError, first_line
 from trainer.base.recipe import BuiltWorkload, Recipe, Workload
 from trainer.base.rng import seed_all
 from trainer.group.distributed import ALONE, ProcessGroup
 from trainer.step.assembly import is_sharded
 
-_TORCH = str(Path(torch.__file__).parent)
+_OWN = {"_parameters", "_buffers", "_modules", "_flat_weights"}
 
 
 def build_workload(recipe: Recipe[Any], group: ProcessGroup = ALONE) -> BuiltWorkload:
@@ -33,18 +32,30 @@ def build_workload(recipe: Recipe[Any], group: ProcessGroup = ALONE) -> BuiltWor
     """
     settings = recipe.settings
     will_shard = is_sharded(settings.compute, group)
-    seed_all(seed=settings.seed, rank=0, step=0)  # the same initial weights on every process
+    has_weights = group.is_main or not will_shard
+
+    def build() -> BuiltWorkload:
+        workload = recipe.build(settings)
+        model, is_made = workload.model, not isinstance(workload.model, nn.Module)
+        if not isinstance(model, nn.Module):
+            _seed(settings)
+            model = _make(model) if has_weights else _make_on_meta(model)
+            _seed(settings)  # on the meta device no numbers were drawn
+        if will_shard:
+            _check_attributes(model, is_made=is_made)
+        return _complete(workload, model)
+
+    _seed(settings)
     # One machine may lack the data: then all end, and the main process says why.
-    workload = group.call_on_every_rank(lambda: recipe.build(settings))
-    model = workload.model
-    if not isinstance(model, nn.Module):
-        make, has_weights = model, group.is_main or not will_shard
-        seed_all(seed=settings.seed, rank=0, step=0)
-        model = group.call_on_every_rank(lambda: _make(make) if has_weights else _make_on_meta(make))
-        seed_all(seed=settings.seed, rank=0, step=0)  # on the meta device no numbers were drawn
+    workload = group.call_on_every_rank(build)
     if will_shard:
-        _check_agreement(model, group)
-    return _complete(workload, model)
+        _check_agreement(workload.model, group)
+    return workload
+
+
+def _seed(settings: Settings) -> None:
+    """Let every process draw the same initial weights."""
+    seed_all(seed=settings.seed, rank=0, step=0)
 
 
 def _complete(workload: Workload, model: nn.Module) -> BuiltWorkload:
@@ -55,15 +66,8 @@ def _complete(workload: Workload, model: nn.Module) -> BuiltWorkload:
     return BuiltWorkload(**{**values, "model": model, "blocks": tuple(blocks)})
 
 
-def _make(
-    make: Callable[[], nn.Module], what: str = "the model's function failed", fix: str = "correct that line"
-) -> nn.Module:
-    try:
-        model = make()
-    except TrainerError:
-        raise
-    except Exception as err:
-        raise BadRequestError(what, why=f"{first_line(err)}{_place(err)}", fix=fix) from err
+def _make(make: Callable[[], nn.Module]) -> nn.Module:
+    model = make()
     if not isinstance(model, nn.Module):
         raise BadRequestError(
             "the recipe has no model",
@@ -74,33 +78,44 @@ def _make(
 
 
 def _make_on_meta(make: Callable[[], nn.Module]) -> nn.Module:
-    with torch.device("meta"):
-        model = _make(
-            make,
+    try:
+        with torch.device("meta"):
+            return _make(make)
+    except Exception as err:
+        raise BadRequestError(
             "the model's function does not work on torch's meta device",
-            "leave what needs a tensor's values or a device out of it (.item(), .numpy(), .to('cuda')), and give "
+            why=err.why if isinstance(err, TrainerError) else first_line(err),
+            fix="leave what needs a tensor's values or a device out of it (.item(), .numpy(), .to('cuda')), and give "
             "weights from a file by --init",
-        )
-    _check_registered(model)
-    return model
+        ) from err
 
 
-def _check_registered(model: nn.Module) -> None:
-    """Check that every tensor on the meta device is a parameter or a buffer: others would never get values.
+def _check_attributes(model: nn.Module, *, is_made: bool) -> None:
+    """Check that the model has its tensors where sharding finds them.
 
     Raises:
-        BadRequestError: one isn't.
+        BadRequestError: a list of parameters would keep the unsharded ones; or the function that made the model gave it
+            a tensor that is neither parameter nor buffer, which has other values on each process, or none.
     """
     registered = {*model.parameters(), *model.buffers()}
     for path, module in model.named_modules():
         for name, value in vars(module).items():
+            # Modules' own dictionaries, and the list of recurrent layers, which follows its parameters.
+            if name in _OWN:
+                continue
             tensors = [part for part in tree_iter(value) if isinstance(part, torch.Tensor)]
-            if any(tensor.is_meta and tensor not in registered for tensor in tensors):
-                full_name = f"{path}.{name}" if path else name
+            full_name = f"{path}.{name}" if path else name
+            if is_made and any(tensor not in registered for tensor in tensors):
                 raise BadRequestError(
                     f"the model's {full_name} is neither a parameter nor a buffer",
                     why="compute.fully_shard sends only those to processes that make the model without values",
                     fix=f"use self.register_buffer({name!r}, tensor, persistent=False)",
+                )
+            if not isinstance(value, torch.Tensor) and any(tensor in registered for tensor in tensors):
+                raise BadRequestError(
+                    f"the model's {full_name} holds parameters or buffers",
+                    why="compute.fully_shard replaces them by this process's rows, and does not look there",
+                    fix="take them from their modules when they are used, or keep them in an nn.ParameterList",
                 )
 
 
@@ -121,9 +136,3 @@ def _check_agreement(model: nn.Module, group: ProcessGroup) -> None:
             )
 
     group.call_on_every_rank(check)
-
-
-def _place(err: BaseException) -> str:
-    """Return the innermost line of the user's code."""
-    frames = [each for each in traceback.extract_tb(err.__traceback__) if not each.filename.startswith(_TORCH)]
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -61,6 +62,7 @@ class Compiler:
             torch.compile(_copy_function(eager, f"forward_{number}_{use}")) for use in ("training", "validation")
         )
 
+        @wraps(eager)  # libraries look at its parameters
         def forward(module: nn.Module, *inputs: Any, **options: Any) -> Any:
             if not self.is_on:
                 return eager(module, *inputs, **options)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
@@ -53,23 +52,8 @@ class GradientPass:
 
     @property
     def can_repeat(self) -> bool:
-        """Whether this process may repeat a failed pass: no other one waits for it, and FSDP can forget the pass."""
-        if self.group.size > 1:
-            return not self.is_reducing
-        return not self.is_sharded or hasattr(self.through, "reset_iter_state")  # not in older versions of torch
-
-    def discard(self) -> None:
-        """Discard what a failed pass has left in FSDP's modules: gathered weights, gradients, what they wait for."""
-        if not self.is_sharded:
-            return
-        self.through.reset_iter_state()  # type: ignore[operator]  # a method of FSDP's modules
-        sharded: Any = [module for module in self.through.modules() if hasattr(module, "reset_iter_state")]
-        groups = [group for module in sharded for group in module._get_fsdp_state()._fsdp_param_groups]
-        for parameter in (parameter for group in groups for parameter in group.fsdp_params):
-            # Of earlier micro-batches: the reset leaves them (torch 2.13), and the next pass would add to them.
-            parameter.unsharded_accumulated_grad = None
-            if hasattr(parameter, "_unsharded_param"):
-                parameter.unsharded_param.grad = None
+        """Whether this process may repeat a failed pass: no other one waits for it, and FSDP holds nothing of it."""
+        return not self.is_sharded and (self.group.size == 1 or not self.is_reducing)
 
     def sum_weights(self, batch: Batch) -> TotalWeight:
         """Sum the batch's weight over the processes; None if the recipe has no weights. Collective."""

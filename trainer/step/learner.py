@@ -180,8 +180,8 @@ class Learner:
 
         Raises:
             DeviceMemoryError: memory ran out and the micro-batch can't be halved any more.
-            GroupMemoryError: memory ran out during the all-reduce of gradients; the group has to restart, and uses a
-                smaller micro-batch then.
+            GroupMemoryError: memory ran out in a pass that can't be repeated, because other processes wait in its
+                collectives or it is sharded; the group has to restart, and uses a smaller micro-batch then.
             TrainerError: an operation has no deterministic implementation, and the settings ask for one.
         """
         self.rollback.record()
@@ -205,7 +205,6 @@ class Learner:
                 raise
             failure = first_line(err)
         # Only now are the failed attempt's tensors freed, because the error referred to them.
-        self.gradient.discard()
         answer()
         logger.info("retrying a step: %s", failure)
         return None

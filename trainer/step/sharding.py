@@ -189,9 +189,12 @@ def _place(buffer: torch.Tensor, device: torch.device) -> torch.Tensor:
 def _replace_tensors(model: nn.Module, new: Mapping[torch.Tensor, torch.Tensor]) -> None:
     """Replace parameters and buffers everywhere in a model, also where a plain attribute is one of them."""
     for module in model.modules():
-        for name, value in [*module._parameters.items(), *module._buffers.items(), *vars(module).items()]:
-            if isinstance(value, torch.Tensor) and value in new:
+        for name, value in [*module._parameters.items(), *module._buffers.items()]:
+            if value is not None and value in new:
                 setattr(module, name, new[value])  # recurrent layers note their weights there
+        for name, value in [*vars(module).items()]:
+            if isinstance(value, torch.Tensor) and value in new:
+                vars(module)[name] = new[value]  # setattr would register it under this name, too
 
 
 def _list_separate(blocks: Iterable[nn.Module], through: nn.Module) -> list[nn.Module]:
