@@ -1,10 +1,12 @@
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.trainer import harness
+from tests.trainer.ranks import OnRanks, ranks_as_threads
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +34,10 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(small_run: Path, tmp_path: Path) -> Path:
     """A copy of the small run, which a test may change."""
     return Path(shutil.copytree(small_run, tmp_path / "output"))
+
+
+@pytest.fixture
+def on_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnRanks]:
+    """Calls a function on several ranks of a process group."""
+    with ranks_as_threads(monkeypatch) as call:
+        yield call
