@@ -186,6 +186,19 @@ def test_remap_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     assert text_of(lambda: remap(tmp_path, new)) == (
         f"{tmp_path} does not load\n  why: its index is invalid\n  fix: give another of the checkpoints"
     )
+    torch.save({"activation": torch.nn.functional.relu}, old)
+    _, why, _ = text_of(lambda: remap(old, new)).splitlines()
+    assert why.startswith("  why: WeightsUnpickler error: Unsupported global: GLOBAL torch.nn.functional.relu was ")
+    assert "\n" not in why
+    endless: dict[str, object] = {}
+    endless["model"] = endless
+    assert text_of(lambda: find_weights(endless)).startswith("no weights were found")
+    for length, refused in (
+        (255, f"loading it would call {'a' * 127}.{'b' * 127}"),
+        (256, "it names code in more than 255 characters"),
+    ):
+        old.write_bytes(f"c{'a' * 127}\n{'b' * (length - 128)}\n.".encode())
+        assert text_of(lambda: remap(old, new)).splitlines()[1] == f"  why: {refused}"
     torch.save({"model": {"weight": torch.ones(2)}, "where": Path()}, old)
     assert text_of(lambda: remap(old, new)) == (
         f"{old} was not loaded: that could run code\n"

@@ -27,7 +27,7 @@ def collect(group: ProcessGroup) -> dict[str, object]:
     return {
         "mine": mine.tolist(),
         "sum": summed.tolist(),
-        "sums": group.all_reduce_sums([group.rank, 0.5]),
+        "sums": group.all_reduce_sums([group.rank, 0.5, 2.0**40 + 1]),
         "max": group.all_reduce_max([group.rank, -group.rank, 2**40 + group.rank]),
         "gathered": group.all_gather({"rank": group.rank}),
         "from main": group.broadcast_from_main(lambda: f"of {group.rank}"),
@@ -42,7 +42,7 @@ def test_collectives_of_three(on_ranks: OnRanks) -> None:
         assert found == {
             "mine": [1.0 + rank, 10.0 + 10 * rank],
             "sum": [6.0, 60.0],
-            "sums": [3.0, 1.5],
+            "sums": [3.0, 1.5, 3 * 2.0**40 + 3],
             "max": [2, 0, 2**40 + 2],
             "gathered": [{"rank": 0}, {"rank": 1}, {"rank": 2}],
             "from main": "of 0",
@@ -57,7 +57,7 @@ def test_collectives_of_one_return_its_own_values() -> None:
     assert collect(ALONE) == {
         "mine": [1.0, 10.0],
         "sum": [1.0, 10.0],
-        "sums": [0, 0.5],
+        "sums": [0, 0.5, 2.0**40 + 1],
         "max": [0, 0, 2**40],
         "gathered": [{"rank": 0}],
         "from main": "of 0",

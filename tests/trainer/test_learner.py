@@ -79,6 +79,21 @@ def test_clipping_bounds_the_update_by_the_whole_batchs_norm() -> None:
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "muon"])
+@pytest.mark.parametrize("momentum", [0.0, 0.7])
+def test_settings_are_the_options_of_every_group(name: str, momentum: float) -> None:
+    """Nesterov's momentum wherever there is any; fused where torch has that."""
+    settings = [f"optimizer.name={name}", "optimizer.learning_rate=0.25", "optimizer.weight_decay=0.125"]
+    settings += [f"optimizer.momentum={momentum}", "optimizer.betas=0.8,0.9"]
+    for group in make_learner_of(settings, model=PlainNet()).optimizer.param_groups:
+        assert (group["lr"], group["weight_decay"]) == (0.25, 0.125)
+        if name == "sgd" or group.get("muon"):
+            assert (group["momentum"], group["nesterov"]) == (momentum, momentum > 0)
+        else:
+            assert group["betas"] == (0.8, 0.9)
+        assert group.get("fused", True)
+
+
 def test_moments_of_another_memory_format_are_resumed() -> None:
     """Started with channels last and resumed without it: the same next steps, up to rounding."""
 

@@ -1,5 +1,6 @@
 """What a user reads when the settings of a step or its model are refused, or memory runs out: the whole text."""
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +164,12 @@ OF_STEPS: dict[str, tuple[Callable[[], object], str]] = {
         "  why: missing: bias; not in this model: a, b, c, d, e and 2 more\n"
         "  fix: use the settings that they were trained with, or another checkpoint",
     ),
+    "missing weight": (
+        lambda: load_weights(nn.Linear(3, 2), {"weight": torch.ones(2, 3)}),
+        "the weights don't fit this model\n"
+        "  why: missing: bias\n"
+        "  fix: use the settings that they were trained with, or another checkpoint",
+    ),
     "shape": (
         lambda: load_weights(nn.Linear(3, 1), {"weight": torch.ones(2, 3), "bias": torch.ones(1)}),
         "the weights don't fit this model\n"
@@ -223,6 +230,25 @@ def test_other_ranks_log_what_the_main_process_prints(tmp_path: Path, caplog: py
     answer()
     assert not said
     assert caplog.messages == ["rank 1: out of memory: micro-batch 8 -> 4, accumulation x 2, same global batch"]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # the compiler's own use of it
+def test_failing_compiler_is_given_up_unless_others_wait(tmp_path: Path) -> None:
+    """Its error comes from the compiler, not from what it compiles; a second one is nobody's to mend."""
+    said: list[str] = []
+    compiler = Compiler()
+    compiler.compile(PlainNet())
+    compiled = recovery(tmp_path, ALONE, compiler=compiler, say=said.append)
+    err = importlib.import_module("torch._dynamo.exc").TorchDynamoException("no compiler")
+    assert compiled.plan(RuntimeError("no compiler"), is_reducing=False) is None
+    assert compiled.plan(err, is_reducing=True) is None
+    answer = compiled.plan(err, is_reducing=False)
+    assert answer is not None
+    assert compiler.is_on
+    answer()
+    assert not compiler.is_on
+    assert said == ["torch.compile failed: continuing without it"]
+    assert compiled.plan(err, is_reducing=False) is None
 
 
 def test_operation_that_is_not_deterministic_is_explained() -> None:
