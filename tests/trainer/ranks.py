@@ -15,7 +15,7 @@ from torch.testing._internal.distributed import multi_threaded_pg
 from trainer.base.contract import read_contract
 from trainer.group.distributed import ProcessGroup, process_group
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 30.0
 T = TypeVar("T")
 # `process_group` says why a group of CPUs is never destroyed.
 _kept: list[Any] = []
