@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.trainer.shard_writers import Writers, shard_of
 from trainer.checkpoints.document import PART_BYTES, as_bytes, read_flat, read_tensors, write_document
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.shards import INDEX, MILESTONE, Index, Shard, chunk_rows, is_milestone, is_whole, read_index
+from trainer.checkpoints.store import CheckpointStore, Rating
 from trainer.checkpoints.tree import Flat, Slice, flatten, unflatten
 
 HEADER_BYTES = 4096
@@ -116,6 +118,19 @@ def test_pace_is_called_after_each_whole_part() -> None:
     assert len(content) == HEADER_BYTES + 2 * PART_BYTES + 5
 
 
+def test_store_paces_whatever_it_writes(tmp_path: Path) -> None:
+    """A step, and the best weights."""
+    calls: list[int] = []
+    store = CheckpointStore(tmp_path, keep=1, fingerprint={})
+    rating = Rating(metric="val_loss", value=0.5, best_is="min")
+    large = torch.zeros(PART_BYTES, dtype=torch.uint8)
+    store.save(flatten({"a": large}), step=1, pace=lambda: calls.append(1))
+    assert len(calls) == 2
+    best = flatten({"fingerprint": {}, "rating": rating.dump(), "a": large})
+    store.save_best(best, step=1, rating=rating, pace=lambda: calls.append(1))
+    assert len(calls) == 4
+
+
 def foreign(entry: dict[str, Any], data: bytes, metadata: dict[str, str] | None = None) -> bytes:
     """Another writer's file."""
     content = {"a": entry, **({"__metadata__": metadata} if metadata else {})}
@@ -175,6 +190,24 @@ def test_index_names_the_shards_by_rank(tmp_path: Path) -> None:
     assert not replace(shards[0], checksum=1).is_in(folder)
     assert not replace(shards[0], bytes=1).is_in(folder)
     assert not replace(shards[0], file="none").is_in(folder)
+
+
+NAMED = '{"format": "kedge shards 1", "shards": [{"file": "%s"}]}'
+NO_INDEX = {
+    "{}": "the index is invalid: KeyError 'format'",
+    '{"format": "kedge shards 1", "shards": []}': "not an index of this format",
+    '{"format": "kedge shards 2", "shards": [1]}': "not an index of this format",
+    NAMED % "../0-of-1.01234567.safetensors": "invalid shard name",
+    NAMED % "0-of-1.01234567.safetensors": "the index is invalid: KeyError 'bytes'",
+}
+
+
+@pytest.mark.parametrize(("text", "why"), NO_INDEX.items())
+def test_index_that_is_none_is_refused(text: str, why: str, tmp_path: Path) -> None:
+    """With a reason."""
+    (tmp_path / INDEX).write_text(text)
+    with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
+        read_index(tmp_path)
 
 
 def test_folder_is_a_checkpoint_once_it_has_an_index(tmp_path: Path) -> None:

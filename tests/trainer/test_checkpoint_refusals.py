@@ -1,6 +1,7 @@
 """What a user reads when a checkpoint or another program's file is refused, or can't be written: the whole text."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -164,9 +165,7 @@ def test_remap_says_what_is_wrong_with_a_file(tmp_path: Path) -> None:
         ({"a": {"b": 1}}, "a/c", "there is no c; its keys are: b"),
         ({"a": 1}, "a/b", "there is no b"),
     ):  # fmt: skip
-        assert text_of(lambda content=content, wanted=wanted: find_weights(content, wanted)) == (
-            f"no weights were found\n  why: {why}{key}"
-        )
+        assert text_of(partial(find_weights, content, wanted)) == (f"no weights were found\n  why: {why}{key}")
     torch.save({"a": torch.ones(2).to_sparse(), "b": torch.ones(1), "c": torch.ones(2, dtype=torch.complex128)}, old)
     assert text_of(lambda: remap(old, new)) == (
         f"the weights in {old} cannot be converted\n"

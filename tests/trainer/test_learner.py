@@ -112,7 +112,7 @@ def test_frozen_weights_are_left_alone_if_only_trained_ones_are_saved() -> None:
     theirs.load(state)
     harness.assert_equal(theirs.state(), ours.state(), "trained")
     for model in (theirs.model, theirs.evaluated):
-        assert model.get_parameter("block.0.bias").unique().tolist() == [2.0]
+        assert set(model.get_parameter("block.0.bias").tolist()) == {2.0}
 
 
 def test_moments_of_another_memory_format_are_resumed() -> None:

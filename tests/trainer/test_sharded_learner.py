@@ -152,7 +152,8 @@ def test_learner_says_what_is_sharded(on_ranks: OnRanks) -> None:
         learner = make(group, "compute.channels_last=on", "compute.sync_batchnorm=on", said=said)
         assert not learner.is_as_built
         without = dict(METHOD, blocks=())
-        make_learner_of(["compute.fully_shard=on"], model=seeded(Net), changes=without, group=group, said=said)
+        settings = ["compute.fully_shard=on", "compute.compile=on"]
+        make_learner_of(settings, model=seeded(Net), changes=without, group=group, said=said)
         return said
 
     sharded = "weights, gradients and optimizer state are sharded over 2 processes (FSDP2)"
@@ -163,6 +164,7 @@ def test_learner_says_what_is_sharded(on_ranks: OnRanks) -> None:
                 "sync_batchnorm ignored: torch has it for GPUs only; each process normalises over its own share",
                 sharded,
                 "channels_last ignored: fully_shard doesn't support it",
+                "compile ignored: with fully_shard it compiles blocks, and the recipe has none (Workload.blocks)",
                 sharded,
                 "the recipe has no blocks (Workload.blocks): each step all-gathers the whole model at once",
             ]
