@@ -210,6 +210,17 @@ def test_index_that_is_none_is_refused(text: str, why: str, tmp_path: Path) -> N
         read_index(tmp_path)
 
 
+def test_each_save_of_a_step_has_shard_names_of_its_own(tmp_path: Path) -> None:
+    """The same for all processes, and no earlier save's: its files stay whole until the index names the new ones."""
+    writers, folder = Writers([tmp_path] * 3), tmp_path / "step-00000001"
+    saves = []
+    for _ in range(3):
+        assert writers.save(1) == [None] * 3
+        saves.append({path.name.split(".")[1] for path in folder.glob("*.safetensors")})
+    assert [len(names) for names in saves] == [1, 1, 1]
+    assert len(set.union(*saves)) == 3
+
+
 def test_folder_is_a_checkpoint_once_it_has_an_index(tmp_path: Path) -> None:
     """A file always is; a damaged one is no milestone."""
     Writers([tmp_path] * 2).save(1, is_milestone=True)
