@@ -7,10 +7,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.trainer.ranks import OnRanks
+from tests.trainer.refusals import text_of
 from trainer.base.config import ComputeSettings
 from trainer.base.contract import read_contract
 from trainer.base.errors import TrainerError
-from trainer.group.distributed import ALONE, ProcessGroup, process_group
+from trainer.group.distributed import ALONE, ProcessGroup, choose_device, process_group
 from trainer.group.through import Through
 
 CPU = torch.device("cpu")
@@ -181,3 +182,24 @@ def test_group_of_one_is_open_only_if_the_caller_opened_it() -> None:
         assert dist.is_initialized()
     finally:
         dist.destroy_process_group()
+
+
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third of two GPUs is refused; without any, all compute on the CPU."""
+    used: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", used.append)
+    contracts = [
+        read_contract({"RANK": str(8 + rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "16"}) for rank in range(3)
+    ]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device(contracts[2]) == CPU
+    assert not used
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    devices = [choose_device(contract) for contract in contracts[:2]]
+    assert devices == used == [torch.device("cuda", 0), torch.device("cuda", 1)]
+    assert text_of(lambda: choose_device(contracts[2])) == (
+        "process 3 on this machine has no GPU\n"
+        "  why: 2 GPUs are visible, and every process needs its own\n"
+        "  fix: start torchrun with --nproc-per-node 2, or hide the GPUs to train on the CPU"
+    )
