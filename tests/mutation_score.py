@@ -38,7 +38,7 @@ class Subject:
 
 SUBJECTS = {
     "core": Subject("core", Path("orchestrator/core"), Path("mutants")),
-    "trainer": Subject("trainer", Path("trainer"), Path("build/trainer-mutants/mutants"), share=0.125),
+    "trainer": Subject("trainer", Path("trainer"), Path("build/trainer-mutants/mutants"), share=0.25),
 }
 
 
