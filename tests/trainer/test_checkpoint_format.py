@@ -15,7 +15,17 @@ from tests.trainer import harness
 from tests.trainer.shard_writers import Writers, shard_of
 from trainer.checkpoints.document import PART_BYTES, as_bytes, read_flat, read_tensors, write_document
 from trainer.checkpoints.header import read_header
-from trainer.checkpoints.shards import INDEX, MILESTONE, Index, Shard, chunk_rows, is_milestone, is_whole, read_index
+from trainer.checkpoints.shards import (
+    INDEX,
+    MILESTONE,
+    Index,
+    Shard,
+    chunk_rows,
+    is_milestone,
+    is_whole,
+    read_index,
+    remove_checkpoint,
+)
 from trainer.checkpoints.store import CheckpointStore, Rating
 from trainer.checkpoints.tree import Flat, Slice, flatten, unflatten
 
@@ -78,6 +88,14 @@ def test_state_without_its_tensors_is_plain_json() -> None:
     assert flat.rows == {"part": (4, 7)}
     part = unflatten(flat.plain, {**flat.tensors, "part": make_state()["part"]})["part"]
     assert (part.begin, part.total) == (4, 7)
+
+
+@pytest.mark.parametrize("key", ["$tuple", "$dict", "$tensor", "$"])
+def test_keys_that_look_like_ours_are_kept(key: str) -> None:
+    """A dict with such a key alone is written as pairs."""
+    flat = flatten({"a": {key: [1]}})
+    assert flat.plain == {"a": {"$dict": [[key, [1]]]}}
+    assert unflatten(flat.plain, {}) == {"a": {key: [1]}}
 
 
 def test_file_is_the_same_to_the_byte(tmp_path: Path) -> None:
@@ -219,6 +237,18 @@ def test_each_save_of_a_step_has_shard_names_of_its_own(tmp_path: Path) -> None:
         saves.append({path.name.split(".")[1] for path in folder.glob("*.safetensors")})
     assert [len(names) for names in saves] == [1, 1, 1]
     assert len(set.union(*saves)) == 3
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "nothing"])
+def test_checkpoint_is_removed_whatever_it_is(kind: str, tmp_path: Path) -> None:
+    """Also if another process has removed it meanwhile."""
+    path = tmp_path / "step-00000001"
+    if kind == "folder":
+        Writers([tmp_path] * 2).save(1)
+    elif kind == "file":
+        path.write_bytes(b"")
+    remove_checkpoint(path)
+    assert not path.exists()
 
 
 def test_folder_is_a_checkpoint_once_it_has_an_index(tmp_path: Path) -> None:

@@ -77,6 +77,22 @@ def test_state_is_this_ranks_rows(on_ranks: OnRanks) -> None:
     on_ranks(2, act)
 
 
+@pytest.mark.parametrize("clip_norm", [0, 1])
+def test_norm_of_the_gradient_is_that_of_the_whole_model(clip_norm: int, on_ranks: OnRanks) -> None:
+    """Not of this rank's rows: all decide alike whether to skip a step."""
+    batch = next(random_batches(batch_size=4))
+    alone = make_learner_of(["batch_size=4"], model=seeded(Net), changes=METHOD)
+    expected = alone.step(batch, rate=FAST, moment=Moment(step=0)).grad_norm.item()
+
+    def act(group: ProcessGroup) -> float:
+        learner = make(group, f"optimizer.clip_norm={clip_norm}")
+        norm = learner.step(batch, rate=FAST, moment=Moment(step=0)).grad_norm
+        assert type(norm) is torch.Tensor
+        return norm.item()
+
+    assert on_ranks(2, act) == pytest.approx([expected] * 2, rel=1e-5)
+
+
 def test_state_is_loaded_to_the_bit(on_ranks: OnRanks) -> None:
     """Rows as they were saved, and whole tensors: the next step is the same."""
 
