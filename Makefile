@@ -85,13 +85,19 @@ mutants: setup ## Ask whether tests notice when core is wrong; ARGS=--write keep
 	$(BIN)/mutmut run --max-children 2 > build/mutants.log || { tail -c 3000 build/mutants.log; exit 1; }
 	$(BIN)/python -m tests.mutation_score core $(ARGS)
 
-# In a copy, because mutmut has one configuration for each checkout.
-mutants-trainer: setup ## The same for the trainer's steps, checkpoints and process group
+TRAINER_LOG := $(abspath build/trainer-mutants.log)
+TRAINER_MUTMUT := OMP_NUM_THREADS=1 $(abspath $(BIN))/mutmut run --max-children 2
+
+# In a copy, because mutmut has one configuration for each checkout. The first call makes all changes and tries one; the
+# second tries a sample of them, because all take hours.
+mutants-trainer: setup ## The same for the trainer's steps, checkpoints and process group: a sample, or ARGS=--all
 	rm -rf build/trainer-mutants && mkdir -p build/trainer-mutants
 	git ls-files -z | xargs -0 cp --parents -t build/trainer-mutants
 	sed -i '/^\[tool.mutmut\]/,/^$$/d' build/trainer-mutants/pyproject.toml
 	cat tests/mutants_trainer.toml >> build/trainer-mutants/pyproject.toml
-	cd build/trainer-mutants && $(abspath $(BIN))/mutmut run --max-children 2 > ../trainer-mutants.log || { tail -c 3000 ../trainer-mutants.log; exit 1; }
+	cd build/trainer-mutants && $(TRAINER_MUTMUT) trainer.group.rendezvous.x_open_group_store__mutmut_1 > $(TRAINER_LOG) || { tail -c 3000 $(TRAINER_LOG); exit 1; }
+	names=$$($(BIN)/python -m tests.mutation_score trainer --names $(ARGS)) && \
+	cd build/trainer-mutants && $(TRAINER_MUTMUT) $$names >> $(TRAINER_LOG) || { tail -c 3000 $(TRAINER_LOG); exit 1; }
 	$(BIN)/python -m tests.mutation_score trainer $(ARGS)
 
 # Unlike `make test`, which forks most programs from one with their imports done, skips the box's own tests if they have

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from tests.trainer import harness
+from tests.trainer.ranks import OnRanks, ranks_as_threads
 from trainer.group.distributed import ProcessGroup
 
 
@@ -62,3 +63,10 @@ def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.fx.G
     torch.compiler.reset()
     yield graphs
     torch.compiler.reset()
+
+
+@pytest.fixture
+def on_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnRanks]:
+    """Calls a function on several ranks of a process group."""
+    with ranks_as_threads(monkeypatch) as call:
+        yield call

@@ -1,12 +1,9 @@
-"""Each process of a group loads its rows of sharded checkpoints and compares them; a test starts it with torchrun.
+"""Compares what each process of a group loads of sharded checkpoints with what was written.
 
-python join_shards.py FOLDER, with FOLDER/shared/SIZE, written by SIZE processes, FOLDER/disk RANK/step-4-shards, and
-FOLDER/shared/step-00000008.safetensors and the damaged -09;
-python join_shards.py FOLDER same SEED, with FOLDER/disk RANK/step-00000001.
+FOLDER has shared/SIZE, written by SIZE processes, disk RANK/step-4-shards, and shared/step-00000008.safetensors and the
+damaged -09.
 """
 
-import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +12,11 @@ import pytest
 import torch
 
 from tests.trainer.harness import assert_equal
-from trainer.base.contract import read_contract
 from trainer.base.errors import DamagedCheckpointError
-from trainer.base.hard_exit import hard_exit
 from trainer.checkpoints.loading import load
 from trainer.checkpoints.shards import chunk_rows
 from trainer.checkpoints.tree import Slice, State
-from trainer.group.distributed import ProcessGroup, process_group
+from trainer.group.distributed import ProcessGroup
 
 
 def make_state(seed: int) -> State:
@@ -54,21 +49,15 @@ def as_tensors(value: Any) -> Any:
     return {key: as_tensors(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def compare_one(folder: Path, seed: int) -> None:
-    with process_group(read_contract(os.environ, output_dir=folder)) as group:
-        place = folder / f"disk {group.rank}" / "step-00000001"
-        assert_equal(load(place, group), make_state(seed), str(place))
-
-
-def main(folder: Path) -> None:
-    with process_group(read_contract(os.environ, output_dir=folder)) as group:
-        places = {size: folder / "shared" / str(size) / f"step-{size:08d}" for size in (2, 3, 4)}
-        for place in (*places.values(), folder / f"disk {group.rank}" / "step-4-shards" / "step-00000004"):
-            whole = make_state(int(place.name.removeprefix("step-")))
-            mine = load(place, group, select=lambda total: chunk_rows(total, group.rank, group.size))
-            assert_equal(as_tensors(mine), own(whole, group.rank, group.size), str(place))
-            assert_equal(load(place, group), whole, str(place))
-        _read_whole_files(folder, group)
+def compare_all(folder: Path, group: ProcessGroup) -> None:
+    """Load all of them, this process's rows and all rows."""
+    places = {size: folder / "shared" / str(size) / f"step-{size:08d}" for size in (2, 3, 4)}
+    for place in (*places.values(), folder / f"disk {group.rank}" / "step-4-shards" / "step-00000004"):
+        whole = make_state(int(place.name.removeprefix("step-")))
+        mine = load(place, group, select=lambda total: chunk_rows(total, group.rank, group.size))
+        assert_equal(as_tensors(mine), own(whole, group.rank, group.size), str(place))
+        assert_equal(load(place, group), whole, str(place))
+    _read_whole_files(folder, group)
 
 
 def _read_whole_files(folder: Path, group: ProcessGroup) -> None:
@@ -82,11 +71,3 @@ def _read_whole_files(folder: Path, group: ProcessGroup) -> None:
         with pytest.raises(DamagedCheckpointError) as refused:
             load(folder / "shared" / "step-00000009.safetensors", as_if)
         assert "fails its checksum" in refused.value.why
-
-
-if __name__ == "__main__":
-    if sys.argv[2:3] == ["same"]:
-        compare_one(Path(sys.argv[1]), int(sys.argv[3]))
-    else:
-        main(Path(sys.argv[1]))
-    hard_exit(0)

@@ -1,5 +1,6 @@
 """A small learner without a run."""
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,8 @@ COMPILER_WARNS = pytest.mark.filterwarnings(
     "ignore:.torch.jit.script_method:DeprecationWarning", "ignore:The .grad attribute of a Tensor:UserWarning"
 )
 """The compiler uses what torch itself has deprecated, and looks at gradients that aren't kept (2.13)."""
+# Ranks may be threads, which have one generator.
+_drawing = threading.Lock()
 
 
 class SmallNet(nn.Module):
@@ -54,9 +57,10 @@ def make_learner_of(
     group: ProcessGroup = ALONE,
 ) -> Learner:  # fmt: skip
     """Make a learner on the CPU for a batch of 8; `changes` are fields of its workload."""
-    torch.manual_seed(0)
     settings = apply_overrides(Settings(batch_size=8), assignments)
-    net = model or SmallNet()
+    with _drawing:
+        torch.manual_seed(0)
+        net = model or SmallNet()
     source = ArraySource(torch.zeros(8, 1, 8, 8), torch.zeros(8))
     workload = BuiltWorkload(
         model=net,
@@ -105,7 +109,8 @@ def train_steps(learner: Learner, steps: int = 5) -> dict[str, torch.Tensor]:
 
 def seeded(make: object) -> nn.Module:
     """Make a model with the same initial weights each time."""
-    torch.manual_seed(0)
-    model = make()  # type: ignore[operator]
+    with _drawing:
+        torch.manual_seed(0)
+        model = make()  # type: ignore[operator]
     assert isinstance(model, nn.Module)
     return model

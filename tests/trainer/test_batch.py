@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from tests.trainer import harness
 from trainer.base.errors import BadRequestError
-from trainer.step.batch import find_batch_concern, halve_micro_batch, plan_batch, render_split
+from trainer.step.batch import (
+    find_batch_concern,
+    halve_micro_batch,
+    nearest_batches,
+    nearest_micro_batches,
+    plan_batch,
+    render_split,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +79,14 @@ def test_micro_batch_that_does_not_divide_names_the_nearest_ones(micro_batch: in
     with pytest.raises(BadRequestError, match=f"micro_batch {micro_batch} does not divide") as caught:
         plan_batch(batch_size=64, world_size=2, samples=1000, epochs=1, micro_batch=micro_batch)
     assert caught.value.fix == fix
+
+
+def test_nearest_sizes_of_a_valid_one_are_its_neighbours() -> None:
+    """A micro-batch isn't its own neighbour; no batch is larger than the samples."""
+    assert [nearest_micro_batches(size, 32) for size in (1, 4, 32)] == [[2], [2, 8], [16]]
+    assert nearest_batches(8, 4, 10) == [8]
+    assert nearest_batches(8, 4, 12) == [8, 12]
+    assert nearest_batches(1, 4, 3) == []
 
 
 @given(world_size=st.integers(1, 9), accumulation=st.integers(1, 9), micro_batch=st.integers(1, 9))

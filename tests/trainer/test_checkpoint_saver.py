@@ -126,7 +126,9 @@ def test_best_weights_are_written_with_the_state(store: CheckpointStore, saver: 
 def test_state_that_grows_after_its_memory_was_reserved_is_kept_whole(store: CheckpointStore, saver: Saver) -> None:
     """Reserved for weights, saved with an optimizer's state of several dtypes and memory orders."""
     state = {"model": {"weight": torch.randn(8, 3, 5, 5).to(memory_format=torch.channels_last)}}
+    assert not saver.is_reserved
     saver.reserve(state)
+    assert saver.is_reserved is True
     grown = {**state, "optimizer": {"step": torch.tensor(3), "half": torch.ones(7).half(), "on": torch.tensor([True])}}
     saver.save(TrainingSnapshot(step=1, state=grown))
     saver.wait()

@@ -93,6 +93,21 @@ def test_micro_batch_in_which_nothing_counts_adds_nothing(weight: object) -> Non
     assert results[0].grad_norm.item() == pytest.approx(results[1].grad_norm.item(), rel=1e-5)
 
 
+def test_learner_expects_batches_of_another_size_when_told() -> None:
+    """Half the samples, in micro-batches of two: the loss and the gradient are those of the half."""
+    values_BF, labels_B = make_uneven_batch()
+    half = (values_BF[4:], labels_B[4:])
+    results = []
+    for micro_batch in (4, 2):
+        learner = make_learner_of(model=seeded(PlainNet), changes={"loss": mean_of_labels, "weight": count_labels})
+        learner.expect_share(4, micro_batch=micro_batch)
+        assert learner.micro_batch == micro_batch
+        results.append(learner.step(half, rate=FAST, moment=Moment(step=0)))
+    assert results[0].loss.item() == pytest.approx(mean_of_labels(seeded(PlainNet), half).item(), rel=1e-6)
+    assert results[0].loss.item() == pytest.approx(results[1].loss.item(), rel=1e-6)
+    assert results[0].grad_norm.item() == pytest.approx(results[1].grad_norm.item(), rel=1e-5)
+
+
 POINTS = [3, 1, 2, 2, 4, 1, 1, 2]
 """Of each sample of a batch."""
 

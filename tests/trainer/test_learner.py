@@ -79,6 +79,42 @@ def test_clipping_bounds_the_update_by_the_whole_batchs_norm() -> None:
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "muon"])
+@pytest.mark.parametrize("momentum", [0.0, 0.7])
+def test_settings_are_the_options_of_every_group(name: str, momentum: float) -> None:
+    """Nesterov's momentum wherever there is any; fused where torch has that."""
+    settings = [f"optimizer.name={name}", "optimizer.learning_rate=0.25", "optimizer.weight_decay=0.125"]
+    settings += [f"optimizer.momentum={momentum}", "optimizer.betas=0.8,0.9"]
+    for group in make_learner_of(settings, model=PlainNet()).optimizer.param_groups:
+        assert (group["lr"], group["weight_decay"]) == (0.25, 0.125)
+        if name == "sgd" or group.get("muon"):
+            assert (group["momentum"], group["nesterov"]) == (momentum, momentum > 0)
+        else:
+            assert group["betas"] == (0.8, 0.9)
+        assert group.get("fused", True)
+
+
+def test_frozen_weights_are_left_alone_if_only_trained_ones_are_saved() -> None:
+    """The state lacks them, and a model that has others keeps them; its EMA too."""
+
+    def frozen(bias: float) -> nn.Module:
+        model = seeded(PlainNet)
+        nn.init.constant_(model.get_parameter("block.0.bias"), bias)
+        model.get_submodule("block").requires_grad_(requires_grad=False)
+        return model
+
+    ours, theirs = (
+        make_learner_of(["ema_decay=0.5"], model=frozen(bias), changes={"trainable_only": True}) for bias in (1.0, 2.0)
+    )
+    train_steps(ours, steps=2)
+    state = harness.copy_state(ours.state())
+    assert list(state["model"]) == list(state["average"]) == ["head.weight", "head.bias"]
+    theirs.load(state)
+    harness.assert_equal(theirs.state(), ours.state(), "trained")
+    for model in (theirs.model, theirs.evaluated):
+        assert set(model.get_parameter("block.0.bias").tolist()) == {2.0}
+
+
 def test_moments_of_another_memory_format_are_resumed() -> None:
     """Started with channels last and resumed without it: the same next steps, up to rounding."""
 

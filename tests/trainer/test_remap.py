@@ -175,6 +175,17 @@ def test_file_that_would_run_code_is_refused_with_the_function_s_name(
     assert [path.name for path in tmp_path.iterdir()] == ["old.pth"]
 
 
+def test_environment_that_allows_pickled_code_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Torch's own variable turns the protection off for whoever doesn't ask for it."""
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    torch.save({"model": WEIGHTS, "hook": Payload(tmp_path / "owned")}, tmp_path / "old.pth")
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
+    assert "loading it would call posix.mkdir" in capsys.readouterr().err
+    assert not (tmp_path / "owned").exists()
+
+
 @pytest.mark.parametrize(
     ("version", "is_read"),
     [("2.5.1", False), ("2.5.1+cu124", False), ("1.13.0", False), ("2", False), ("2.6.0", True), ("2.13.0+cpu", True)],

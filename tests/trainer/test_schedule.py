@@ -206,6 +206,17 @@ def test_one_cycle_equals_torchs() -> None:
     assert make_rates(schedule, plan) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", ["one_cycle", "cosine", "linear"])
+@pytest.mark.parametrize("steps", [1, 2, 20])
+def test_rate_stays_at_its_end_after_the_run(name: str, steps: int) -> None:
+    """One cycle ends with the last step, the others after it; a run of one step begins there."""
+    schedule = ScheduleSettings(name=name, final=0.25, rise=0.3)  # type: ignore[arg-type]
+    plan = make_plan(epochs=1, steps_per_epoch=steps)
+    end = max(1, steps - 1) if name == "one_cycle" else steps
+    rates = [learning_rate(schedule, peak=1.0, step=end + more, plan=plan) for more in (0, 1, 30)]
+    assert rates == pytest.approx([0.25] * 3)
+
+
 def test_one_cycle_rises_over_the_warm_up_if_it_is_set() -> None:
     """The peak is at the last step of the warm-up instead of at a share of the run."""
     rates = make_rates(ScheduleSettings(name="one_cycle", warmup_steps=7), make_plan(epochs=1, steps_per_epoch=50))

@@ -1,6 +1,7 @@
 """Damaged or forged shards are set aside, and the checkpoint before them is used."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,6 +41,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "index cut short": (lambda folder: (folder / INDEX).write_text('{"format": '), "index is invalid"),
     "index of lists": (lambda folder: (folder / INDEX).write_text("[" * 10_000), "index is invalid"),
     "index of another program": (lambda folder: (folder / INDEX).write_text('{"format": "2"}'), "index is invalid"),
+    "index of a later version": (
+        lambda folder: (folder / INDEX).write_text((folder / INDEX).read_text().replace("shards 1", "shards 2")),
+        "index is invalid",
+    ),
     "index that is endless": (
         lambda folder: (folder / INDEX).write_text(
             (folder / INDEX).read_text().replace('"bytes": ', '"bytes": Infinity, "was": ', 1)
@@ -93,8 +98,55 @@ def test_shard_that_lies_about_its_rows_is_damaged(rank: int, rows: tuple[Any, A
     lying = replace(flat, tensors=tensors, rows={**flat.rows, "weight": rows})
     index["shards"][rank] |= forge(shard_of(folder, rank), lying)
     (folder / INDEX).write_text(json.dumps(index))
-    with pytest.raises(DamagedCheckpointError):
+    with pytest.raises(DamagedCheckpointError) as refused:
         load(folder, ALONE)
+    assert re.fullmatch(r"shard [01] of 2(: .+| lacks its rows of weight)", refused.value.why)
+
+
+def replace_shard(folder: Path, rank: int, **parts: Any) -> None:
+    """Forge one of two shards of the usual state."""
+    flat = flatten(cut(join_shards.make_state(1), rank, 2))
+    tensors = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows or rank == 0}
+    lying = replace(flat, **{"tensors": tensors, **{key: make(flat, tensors) for key, make in parts.items()}})
+    index = json.loads((folder / INDEX).read_text())
+    index["shards"][rank] |= forge(shard_of(folder, rank), lying)
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+LIES: dict[str, tuple[int, dict[str, Any], str]] = {
+    "other dtype": (
+        1,
+        {"tensors": lambda _, own: {**own, "weight": own["weight"].double()}},
+        "shard 1 of 2 lacks its rows of weight",
+    ),
+    "other width": (
+        1,
+        {"tensors": lambda _, own: {**own, "weight": own["weight"][:, :2].clone()}},
+        "shard 1 of 2 lacks its rows of weight",
+    ),
+    "no tensor": (
+        1,
+        {
+            "tensors": lambda _, own: {name: value for name, value in own.items() if name != "weight"},
+            "rows": lambda flat, _: {name: value for name, value in flat.rows.items() if name != "weight"},
+        },
+        "shard 1 of 2 lacks its rows of weight",
+    ),
+    "a list": (0, {"plain": lambda *_: [1]}, "it holds no state"),
+    "an unknown tensor": (0, {"plain": lambda *_: {"a": {"$tensor": "none"}}}, "its state is invalid: KeyError 'none'"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_forged_shard_is_damaged(lie: str, tmp_path: Path) -> None:
+    """With valid checksums: it doesn't match the first shard, or its state isn't one."""
+    rank, parts, why = LIES[lie]
+    Writers([tmp_path] * 2).save(1)
+    folder = tmp_path / "step-00000001"
+    replace_shard(folder, rank, **parts)
+    with pytest.raises(DamagedCheckpointError) as refused:
+        load(folder, ALONE)
+    assert refused.value.why == why
 
 
 def forge(path: Path, flat: Flat) -> dict[str, int]:

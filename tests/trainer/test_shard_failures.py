@@ -4,19 +4,21 @@ import shutil
 import time
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.trainer import harness, join_shards
+from tests.trainer.ranks import OnRanks
 from tests.trainer.shard_writers import Writers, cut, names
 from trainer.base.errors import CheckpointWriteError, IncompleteCheckpointError
-from trainer.checkpoints.loading import load_newest
+from trainer.checkpoints.loading import load, load_newest
 from trainer.checkpoints.saver import Saver, TrainingSnapshot
 from trainer.checkpoints.shards import INDEX
 from trainer.checkpoints.store import CheckpointStore, Rating
-from trainer.checkpoints.tree import flatten
-from trainer.group.distributed import ALONE
+from trainer.checkpoints.tree import State, flatten
+from trainer.group.distributed import ALONE, ProcessGroup
 
 
 def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
@@ -24,6 +26,7 @@ def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path) -> None
     writers = Writers([tmp_path] * 2)
     writers.save(1)
     (tmp_path / "step-00000001" / ".1-of-2.01234567.safetensors.tmp").write_text("half")
+    (tmp_path / "step-00000001" / f".{INDEX}.123.tmp").write_text("half")
     writers.stores[1].prepare()
     assert [name[:6] for name in names(tmp_path / "step-00000001")] == ["0-of-2", "1-of-2", INDEX[:6]]
 
@@ -118,7 +121,7 @@ def test_checkpoint_with_a_missing_machine_is_not_damaged(tmp_path: Path) -> Non
     assert "shard 1 of 2 is on none of these machines" in said[0]
 
 
-def test_an_old_index_on_one_disk_does_not_count(tmp_path: Path) -> None:
+def test_an_old_index_on_one_disk_does_not_count(tmp_path: Path, on_ranks: OnRanks) -> None:
     """A second save of a step was interrupted between the disks' indices: the index with all of its shards counts."""
     writers = Writers([tmp_path / "a", tmp_path / "b"])
     writers.save(1)
@@ -128,8 +131,13 @@ def test_an_old_index_on_one_disk_does_not_count(tmp_path: Path) -> None:
     for name in ("ab", "ba"):
         for disk in name:
             shutil.copytree(tmp_path / disk, tmp_path / name / f"disk {name.index(disk)}")
-        ended = harness.run_script(join_shards.__file__, str(tmp_path / name), "same", "5", processes=2)
-        assert ended.code == 0, ended.err
+        places = [tmp_path / name / f"disk {rank}" / "step-00000001" for rank in range(2)]
+        for state in on_ranks(2, partial(_load_own, places)):
+            harness.assert_equal(state, join_shards.make_state(5), name)
+
+
+def _load_own(places: list[Path], group: ProcessGroup) -> State:
+    return load(places[group.rank], group)
 
 
 def test_saver_reports_a_failure_before_the_shard_with_its_reason(tmp_path: Path) -> None:

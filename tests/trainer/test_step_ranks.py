@@ -5,25 +5,38 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import harness, step_ranks
+from tests.trainer.ranks import OnRanks
 
 SCRIPT = str(Path(step_ranks.__file__))
 
 
-@pytest.mark.slow
-def test_two_ranks_learn_what_one_process_learns() -> None:
-    """Uneven labels, a loss that calls a method of the model; DDP and FSDP with what can be set about them.
+@pytest.mark.parametrize("name", [name for name in step_ranks.CASES if name not in step_ranks.COMPILED])
+def test_two_ranks_learn_what_one_process_learns(name: str, on_ranks: OnRanks) -> None:
+    """Uneven labels, a loss that calls a method of the model; DDP and FSDP with what can be set about them."""
+    on_ranks(2, lambda group: step_ranks.compare(name, group))
 
-    Some are compiled, recomputed or offloaded. A step averages gradients once, whatever its micro-batches.
-    """
+
+def test_sharded_step_averages_gradients_once(on_ranks: OnRanks) -> None:
+    """Whatever its micro-batches: one reduce-scatter for the block, one for the rest."""
+    sizes = (4, 2, 1)
+    counts = on_ranks(2, lambda group: [step_ranks.count_reduce_scatters(size, group) for size in sizes])
+    assert counts == [[2, 2, 2]] * 2
+
+
+def test_step_averages_gradients_once_under_ddp(on_ranks: OnRanks) -> None:
+    """Without `no_sync` each micro-batch would: one for each of two steps."""
+    sizes = (4, 2, 1)
+    counts = on_ranks(2, lambda group: [step_ranks.count_all_reduces(size, group) for size in sizes])
+    assert counts == [[2, 2, 2]] * 2
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_compiled_what_one_process_learns() -> None:
+    """One of them sharded, recomputed and accumulated too."""
     ended = harness.run_script(SCRIPT, "steps", processes=2)
     assert ended.code == 0, ended.err
-    assert [line for line in ended.out.splitlines() if line.startswith("agrees")] == [
-        f"agrees: {name}" for name in step_ranks.CASES
-    ]
-    # One for the block, one for the rest.
-    assert "reduce-scatters with 1, 2 and 4 micro-batches: [2, 2, 2]" in ended.out
-    # One for each of two steps.
-    assert "all-reduces with 1, 2 and 4 micro-batches: [2, 2, 2]" in ended.out
+    agreed = [line for line in ended.out.splitlines() if line.startswith("agrees")]
+    assert agreed == [f"agrees: {name}" for name in step_ranks.COMPILED]
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def _search(content: Any, path: tuple[str, ...]) -> ForeignWeights:
         raise _no_weights(content, f"it holds a {type(content).__name__}")
     tensors = {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
     nests = [name for name in NESTS if _holds_weights(content.get(name), _DEPTH)]
-    if nests and len(tensors) < len(content):
+    if nests:
         found = _search(content[nests[0]], (*path, nests[0]))
         return replace(found, others=tuple("/".join((*path, name)) for name in nests[1:]) + found.others)
     if not tensors:
