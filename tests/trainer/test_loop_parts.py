@@ -33,10 +33,10 @@ def test_pause_counts_in_no_throughput() -> None:
     """Samples that a recipe makes between two steps aren't training."""
     lap, stopwatch = Lap(lambda: None), Stopwatch()
     with lap.paused(), stopwatch.paused():
-        time.sleep(0.2)
+        time.sleep(0.5)
     lap.end_training()
-    assert stopwatch.seconds() < 0.1
-    assert lap.seconds() < 0.1
+    assert stopwatch.seconds() < 0.4
+    assert lap.seconds() < 0.4
 
 
 def test_pause_within_a_step_is_no_stall() -> None:
