@@ -44,6 +44,7 @@ def train(folder: Path, *settings: str, processes: int = 1, **environ: str) -> h
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_compiled_run_learns_the_same_and_ends_with_the_same_bits_after_a_kill(tmp_path: Path) -> None:
     """A real compiler: with dropout, killed and resumed to the bit; without it, the first losses of an eager run."""
     cache = str(tmp_path / "cache")
