@@ -29,7 +29,7 @@ from tests.agent.configs import USUAL, encode
 from tests.support.preloaded.process import EVERYTHING_ANEW, PreloadedProcess, but_for_a_sample
 
 RUN = "digits-1a2b"
-LONG = 60.0
+LONG = 150.0
 _VERB_SECONDS = 120.0
 """A boot installs packages."""
 
