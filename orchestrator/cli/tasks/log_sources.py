@@ -118,7 +118,7 @@ def _read_uploaded(app: App, record: RunRecord, nodes: Sequence[int], logs: Mapp
         raise KedgeError(
             f"there is no log of run {record.run_id}",
             why="its machine is gone, and nothing was copied off it",
-            fix=f"see `kedge status {record.run_id}`; `kedge resume {record.run_id}` gives an unfinished run another machine",
+            fix=f"`kedge resume {record.run_id}` gives an unfinished run another machine",
         )
     return [
         NodeLogs(
