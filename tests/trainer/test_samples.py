@@ -46,6 +46,13 @@ def test_samples_are_written_every_so_many_epochs(tmp_path: Path) -> None:
     assert (folder / "epoch-000004" / "moment.txt").read_text() == f"{4 * line.STEPS_PER_EPOCH} 3"
 
 
+def test_samples_of_a_recipe_that_makes_none_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The setting has no effect: one line says so, and nothing does without the setting."""
+    for setting, count in (("samples.every_steps=3", 1), ("samples.every_epochs=1", 1), ("samples.keep=1", 0)):
+        assert line.train(line.recipe("epochs=1", setting), tmp_path / setting) == 0
+        assert capsys.readouterr().out.count("samples ignored: the recipe makes none") == count
+
+
 @pytest.mark.parametrize("max_steps", [9, 12])
 def test_samples_are_written_every_so_many_steps(max_steps: int, tmp_path: Path) -> None:
     """Within epochs, at their ends, and at the end of a run that ends in an epoch; kept by the same count."""

@@ -120,6 +120,8 @@ def _assemble(
     if changes := render_changes(settings, recipe.defaults or settings):
         console.say(f"settings: {changes}")
     _announce_rates(settings, plan, console)
+    if workload.samples is None and (settings.samples.every_epochs or settings.samples.every_steps):
+        console.say("samples ignored: the recipe makes none (Workload.samples)")
     meter = make_meter(
         workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size, say=console.say
     )
