@@ -18,6 +18,7 @@ import msgspec
 from orchestrator.adapters.host.files import read_small, write_atomically
 from orchestrator.adapters.host.timer import REAP, lingers, secrets_file, state_dir_of, why_not_running
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.values.structs import decode_json
 from orchestrator.core.values.units import format_duration
 
 _FRESH = timedelta(minutes=45)
@@ -65,7 +66,7 @@ def keep_stamp(state_dir: Path, stamp: Stamp) -> None:
 def read_stamp(state_dir: Path, provider: str) -> Stamp | None:
     """Read a provider's last stamp; None if there is none that can be read."""
     try:
-        return msgspec.json.decode(read_small(_file(state_dir, provider), limit=_MOST_BYTES), type=Stamp)
+        return decode_json(read_small(_file(state_dir, provider), limit=_MOST_BYTES), Stamp)
     except (FileNotFoundError, BadRequestError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

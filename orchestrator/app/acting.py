@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.app.results import require_no_others, require_own_folder
 from orchestrator.app.root import App
@@ -23,6 +21,7 @@ from orchestrator.core.planning.restart import plan_restart, plan_start_again
 from orchestrator.core.planning.tasks import names_of, tasks_on
 from orchestrator.core.planning.teardown import plan_teardown
 from orchestrator.core.task import choose_tasks
+from orchestrator.core.values.structs import decode_json
 from orchestrator.core.values.units import format_usd
 from orchestrator.engine.observing.observe import observe_run
 from orchestrator.engine.steps.run_config import read_secrets
@@ -137,7 +136,7 @@ def fetch_plan(
 def _fetched_to(app: App, run_id: str) -> set[str]:
     """List where a run's results were copied to, by the ledger: a marker in a folder could come from a repository."""
     fetches = (each for each in app.ledger.intents(run_id) if each.kind == FetchResults.__name__)
-    return {msgspec.json.decode(each.payload, type=FetchResults).destination for each in fetches}
+    return {decode_json(each.payload, FetchResults).destination for each in fetches}
 
 
 def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:

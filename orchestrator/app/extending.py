@@ -18,6 +18,7 @@ from orchestrator.core.ledger import IntentState, RunRecord, RunStage
 from orchestrator.core.plan import Plan
 from orchestrator.core.planning.extend import DeadlinesSeen, MachineSeen, Move, plan_extension
 from orchestrator.core.values.cost import spent_usd
+from orchestrator.core.values.structs import decode_json
 from orchestrator.engine.observing.observe import find_machines
 from orchestrator.engine.observing.questions import ask_each
 
@@ -91,7 +92,7 @@ def extension_plan(
 
 def _interrupted_moves(app: App, record: RunRecord) -> dict[int, ExtendDeadline]:
     return {
-        intent.id: msgspec.json.decode(intent.payload, type=ExtendDeadline)
+        intent.id: decode_json(intent.payload, ExtendDeadline)
         for intent in app.ledger.open_intents(record.run_id)
         if intent.kind == ExtendDeadline.__name__
     }

@@ -18,6 +18,7 @@ from orchestrator.core.actions import ExtendDeadline
 from orchestrator.core.errors import KedgeError, OverBudgetError
 from orchestrator.core.ledger import IntentState, RunStage
 from orchestrator.core.values.deadlines import MovedDeadline, MovedRun, RunDeadline
+from orchestrator.core.values.structs import decode_json
 from orchestrator.core.values.units import cents, format_usd
 from orchestrator.engine import agent_client
 from orchestrator.engine.events import Events, Remark
@@ -55,7 +56,7 @@ def settle_extension(world: World, intent: Intent, there: Collection[str]) -> st
     Returns:
         What was done, or why it has to be tried again, in one line.
     """
-    action = msgspec.json.decode(intent.payload, type=ExtendDeadline)
+    action = decode_json(intent.payload, ExtendDeadline)
     action = replace(action, machines=tuple(each for each in action.machines if each.machine_id in there))
     # The killed command may have reached any of them.
     extension = _Extension(world, action, touched={each.machine_id for each in action.machines})

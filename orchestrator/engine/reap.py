@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-import msgspec
-
 from orchestrator.core.actions import (
     CreateMachine,
     DestroyMachine,
@@ -23,6 +21,7 @@ from orchestrator.core.machine import Machine
 from orchestrator.core.policy.findings import History, Reaping, RunSeen
 from orchestrator.core.policy.reaping import plan_reaping
 from orchestrator.core.sweep import Leftover, Sweep, UnseenPart
+from orchestrator.core.values.structs import decode_json
 from orchestrator.engine.events import Events
 from orchestrator.engine.observing.observe import head_reports, idle_machines
 from orchestrator.engine.observing.questions import ask_each
@@ -204,5 +203,5 @@ def read_history(intents: Sequence[Intent], job: Job) -> History:
 def _is_use(intent: Intent) -> bool:
     if intent.kind == CreateMachine.__name__:
         refused = intent.state is IntentState.FAILED
-        return not refused and msgspec.json.decode(intent.payload, type=CreateMachine).starts
+        return not refused and decode_json(intent.payload, CreateMachine).starts
     return intent.kind == StartCommand.__name__

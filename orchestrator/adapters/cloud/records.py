@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ from orchestrator.adapters.host.files import write_atomically
 from orchestrator.adapters.host.ids import check_id
 from orchestrator.core.errors import ConflictError
 from orchestrator.core.job import VolumeSpec
+from orchestrator.core.values.structs import convert, decode_json
 
 if TYPE_CHECKING:
     from orchestrator.core.ports import Clock
@@ -102,8 +104,8 @@ def read_record(content: bytes) -> MachineRecord:
     Raises:
         msgspec.DecodeError: it isn't a record, or is truncated.
     """
-    said = msgspec.json.decode(content, type=dict[str, Any])
-    return msgspec.convert(said if "format" in said else _renew(said), MachineRecord)
+    said = decode_json(content, dict[str, Any])
+    return convert(said if "format" in said else _renew(said), MachineRecord)
 
 
 class Record(Protocol):
@@ -128,7 +130,7 @@ class RecordFolder(Generic[_Run]):
     def __init__(self, folder: Path, run: type[_Run]) -> None:
         self._machines = folder / "machines"
         self._runs = folder / "runs"
-        self._read_run: Callable[[bytes], _Run] = msgspec.json.Decoder(run).decode
+        self._read_run: Callable[[bytes], _Run] = partial(decode_json, kind=run)
         self._no_run: Callable[..., _Run] = run
 
     def machine(self, machine_id: str) -> MachineRecord | None:
@@ -196,7 +198,7 @@ def _renew(said: dict[str, Any]) -> dict[str, Any]:
 
 def _as_tagged(asked_at: object) -> str:
     """Format an instant as in the tag of AWS's instances: it distinguishes one request from another."""
-    return msgspec.convert(asked_at, datetime).isoformat()
+    return convert(asked_at, datetime).isoformat()
 
 
 def _read_all(folder: Path, read: Callable[[bytes], _Read]) -> Iterator[_Read]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +43,7 @@ def create_tables(db: sqlite3.Connection) -> None:
 def turn_commands_into_tasks(db: sqlite3.Connection) -> None:
     """Make version 2: a job has tasks instead of one command."""
     for run_id, text in db.execute("SELECT run_id, spec FROM runs").fetchall():
-        spec = msgspec.json.decode(text)
+        spec = json.loads(text)
         spec["job"] = _with_tasks(spec["job"])
         db.execute("UPDATE runs SET spec = ? WHERE run_id = ?", (msgspec.json.encode(spec).decode(), run_id))
     # A process of the version before, started before the upgrade, takes every run for a plain machine: it must not act.

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-import msgspec
-
 from orchestrator.core.values.cost import Rental
+from orchestrator.core.values.structs import decode_json
 
 PAID_ONCE = """kind = 'CreateMachine' AND payload LIKE '%"once_usd":%' AND payload NOT LIKE '%"once_usd":"0"%'"""
 """Selects intents with such a cost, in SQL: hardly any has one, and `status` must stay quick."""
@@ -48,6 +47,6 @@ def add_up(intents: Iterable[tuple[str, str, str]]) -> dict[str, PaidOnce]:
     """
     paid: dict[str, PaidOnce] = {}
     for machine_id, action, at in intents:
-        usd = msgspec.json.decode(action, type=_Creation).offers[0].once_usd
+        usd = decode_json(action, _Creation).offers[0].once_usd
         paid[machine_id] = PaidOnce(usd=paid.get(machine_id, PaidOnce()).usd + usd, at=at)
     return paid

@@ -22,6 +22,7 @@ from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import Intent, IntentState, RunRecord, RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.core.values.cost import Rental
+from orchestrator.core.values.structs import decode_json
 
 if TYPE_CHECKING:
     from orchestrator.core.actions import Journaled
@@ -227,7 +228,7 @@ def _encode(record: LaunchSpec | Machine | Journaled) -> str:
 
 
 def _decode(text: str, kind: type[_Record]) -> _Record:
-    return msgspec.json.decode(text, type=kind)
+    return decode_json(text, kind)
 
 
 def _run(row: sqlite3.Row) -> RunRecord:

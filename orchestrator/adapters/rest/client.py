@@ -29,6 +29,7 @@ from orchestrator.adapters.rest.failures import (
 from orchestrator.adapters.rest.repeating import repeat
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.values.credentials import require_sendable
+from orchestrator.core.values.structs import decode_json
 
 if TYPE_CHECKING:
     from orchestrator.core.ports import Clock
@@ -171,7 +172,7 @@ class Client:
 
     def _decode(self, what: str, content: bytes, kind: type[_Answer]) -> _Answer:
         try:
-            return msgspec.json.decode(content, type=kind)
+            return decode_json(content, kind)
         except UNREADABLE as err:
             raise UnclearError(what, why=f"{self.service.speaker}'s answer can't be read: {err}", fix=_AGAIN) from err
 

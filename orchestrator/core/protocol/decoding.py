@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from orchestrator.core.errors import NonsenseError
+from orchestrator.core.values.structs import decode_json
 
 _Answer = TypeVar("_Answer")
 
@@ -62,7 +63,7 @@ def decode(raw: bytes, kind: type[_Answer], *, what: str) -> _Answer:
         NonsenseError: it isn't valid content of that type.
     """
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return decode_json(raw, kind)
     except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError) as err:
         raise nonsense(what, f"{clip(str(err))}; it begins {raw[:_QUOTED]!r}") from err
 

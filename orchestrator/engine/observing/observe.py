@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from orchestrator.core.actions import AwaitMachine, CreateMachine, StartCommand
 from orchestrator.core.errors import KedgeError, NoCapacityError
 from orchestrator.core.job import Job, LaunchSpec, StartFrom
@@ -20,6 +18,7 @@ from orchestrator.core.planning.tasks import tasks_on
 from orchestrator.core.protocol.report import Command, MachineReport, RunState
 from orchestrator.core.transfers import LastUpload
 from orchestrator.core.values.cost import spent_usd
+from orchestrator.core.values.structs import decode_json
 from orchestrator.engine.observing.modes import hide_other_mode
 from orchestrator.engine.observing.questions import ask, ask_each
 from orchestrator.engine.observing.uploads import last_upload_of, read_uploads
@@ -125,7 +124,7 @@ def last_creation(world: World, run_id: str, machine_id: str) -> CreateMachine |
         for each in world.ledger.intents(run_id)
         if each.subject == machine_id and each.kind == CreateMachine.__name__
     ]
-    return msgspec.json.decode(asked[-1].payload, type=CreateMachine) if asked else None
+    return decode_json(asked[-1].payload, CreateMachine) if asked else None
 
 
 def never_booted(world: World, run_id: str) -> tuple[Machine, ...]:
@@ -141,9 +140,9 @@ def idle_machines(intents: Iterable[Intent], job: Job) -> set[str]:
     """Name the machines that have booted, and on which nothing is to run: other machines run what isn't done yet."""
     known = tuple(intents)
     starts = (each for each in reversed(known) if _is_start(each))
-    done = next((msgspec.json.decode(each.payload, type=StartCommand).done for each in starts), ())
+    done = next((decode_json(each.payload, StartCommand).done for each in starts), ())
     ranks = {
-        each.subject: msgspec.json.decode(each.payload, type=CreateMachine).rank
+        each.subject: decode_json(each.payload, CreateMachine).rank
         for each in known
         if each.kind == CreateMachine.__name__
     }

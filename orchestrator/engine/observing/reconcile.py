@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import msgspec
-
 from orchestrator.core.actions import CreateMachine, DestroyMachine, ExtendDeadline, ReleaseRun
 from orchestrator.core.errors import KedgeError, StillBillingError
 from orchestrator.core.job import AtEnd
@@ -16,6 +14,7 @@ from orchestrator.core.machine import EndedBy, Machine, MachineState, newest_gan
 from orchestrator.core.policy.recovery import describe_end, is_loss
 from orchestrator.core.protocol.report import Command, RunState
 from orchestrator.core.values.cost import clip
+from orchestrator.core.values.structs import decode_json
 from orchestrator.engine.extending import settle_extension
 from orchestrator.engine.journal import journaled
 from orchestrator.engine.observing.modes import record_uploaded_modes
@@ -129,7 +128,7 @@ def _find_ended_machine(world: World, intent: Intent) -> Machine | None:
     """Return the machine of an interrupted creation if it has uploaded anything; otherwise None."""
     if last_upload_of(world, intent.run_id, intent.subject) is None:
         return None
-    action = msgspec.json.decode(intent.payload, type=CreateMachine)
+    action = decode_json(intent.payload, CreateMachine)
     offer = action.offers[0]
     return Machine(
         id=intent.subject,

@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from orchestrator.core.actions import STILL_AT_WORK, DestroyMachine, FetchResults
 from orchestrator.core.job import EarlierMode
 from orchestrator.core.ledger import Intent, IntentState, Ledger, RunRecord, RunStage
@@ -17,6 +15,7 @@ from orchestrator.core.machine import Machine
 from orchestrator.core.modes import list_modes
 from orchestrator.core.protocol.report import RunState
 from orchestrator.core.values.cost import spent_usd
+from orchestrator.core.values.structs import decode_json
 
 if TYPE_CHECKING:
     from orchestrator.core.protocol.report import Command, MachineReport, TaskReport
@@ -108,10 +107,7 @@ def results_wait(ledger: Ledger, record: RunRecord) -> bool:
 
 def _settles_results(intent: Intent) -> bool:
     if intent.kind == FetchResults.__name__:
-        fetched = msgspec.json.decode(intent.payload, type=FetchResults)
+        fetched = decode_json(intent.payload, FetchResults)
         is_whole = not (fetched.tasks or fetched.folders)
         return is_whole and not intent.detail.endswith(STILL_AT_WORK)
-    return (
-        intent.kind == DestroyMachine.__name__
-        and msgspec.json.decode(intent.payload, type=DestroyMachine).leaves_results
-    )
+    return intent.kind == DestroyMachine.__name__ and decode_json(intent.payload, DestroyMachine).leaves_results

@@ -13,6 +13,7 @@ import msgspec
 
 from orchestrator.adapters.rest.failures import UnclearError
 from orchestrator.core.protocol.decoding import clip
+from orchestrator.core.values.structs import convert
 
 _FIX = "check whether a proxy or a login page of the network answers in its place, then run the command again"
 _EMPTY = frozenset({202, 204})
@@ -266,7 +267,7 @@ def understand(what: str, status: int, body: object) -> dict[str, Any]:
     if not isinstance(body, dict) or status >= 300:  # a redirection leads to no API
         raise _unclear(what, f"it isn't a JSON object, with status {status}: {clip(repr(body), 100)}")
     try:
-        msgspec.convert(body, _Body, dec_hook=_decode)
+        convert(body, _Body, dec_hook=_decode)
     except (msgspec.ValidationError, RecursionError) as err:
         raise _unclear(what, clip(str(err))) from err
     return _Answer(body, what)

@@ -11,6 +11,7 @@ import msgspec
 
 from orchestrator.adapters.rest.client import UNREADABLE, Client, Service, Verdict
 from orchestrator.adapters.rest.failures import RefusedError, UnclearError
+from orchestrator.core.values.structs import decode_json
 
 if TYPE_CHECKING:
     from orchestrator.core.ports import Clock
@@ -235,7 +236,7 @@ def read_service(environ: Mapping[str, str]) -> Service:
 
 def _read_refusal(content: bytes) -> tuple[str, str] | None:
     try:
-        said = msgspec.json.decode(content, type=_Refusal).error
+        said = decode_json(content, _Refusal).error
     except UNREADABLE:
         return None
     return said.code, said.message

@@ -15,6 +15,7 @@ import msgspec
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.protocol.decoding import Name, Size, clip
 from orchestrator.core.protocol.tree import is_tree_path
+from orchestrator.core.values.structs import convert
 
 INDEX = "index.json.gz"
 SHARDS = "shards/"
@@ -99,7 +100,7 @@ def decode_index(raw: bytes) -> Index:
         KedgeError: it isn't a valid index.
     """
     try:
-        return _parse(msgspec.convert(json.loads(_unpacked(raw)), _Written))
+        return _parse(convert(json.loads(_unpacked(raw)), _Written))
     except (OSError, EOFError, ValueError, RecursionError, zlib.error, msgspec.ValidationError) as err:
         raise KedgeError(
             "the data set's index in the bucket can't be read",
