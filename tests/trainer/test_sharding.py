@@ -157,6 +157,7 @@ def test_loss_continues_after_a_change_of_the_sharding(change: str, comparable_r
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_machines_without_a_shared_disk_restart_in_any_order(whole_run_with_features: Path, tmp_path: Path) -> None:
     """Each has its own shard and the index. Their process is killed, both restart; then they change places.
 
