@@ -102,6 +102,45 @@ def test_a_checkpoint_that_is_always_being_written_is_copied_whole(
     wait_for(lambda: not (box.root / "snapshot").exists())
 
 
+ROTATED = r"""
+cat > train.py <<'END'
+import pathlib, sys, time
+step = 0
+while True:
+    step += 1
+    aside = pathlib.Path("out/new.tmp")
+    aside.write_bytes(b"begin" + bytes([step % 251]) * 100_000 + b"end")
+    aside.rename(f"out/step-{step:06}.ckpt")
+    for old in sorted(pathlib.Path("out").glob("step-*.ckpt"))[:-2]:
+        old.unlink()
+    time.sleep(0.3)
+END
+python3 train.py
+"""
+
+
+def test_checkpoints_that_are_soon_deleted_for_newer_ones_are_uploaded(make_box: MakeBox, tmp_path: Path) -> None:
+    """Each lives for 0.6 s, and they are looked at every 0.8 s: the store gets whole ones, and never loses the last."""
+    store = FolderPlace(tmp_path / "store")
+    box = make_box(store_url=store.url, sample_every=0.8, ship_every=1.0)
+    box.begin("watch")
+    box.start(ROTATED, checkpoints="out")
+    seen: set[str] = set()
+
+    def has_new() -> bool:
+        found = {path: content for path, content in stored(store).items() if "checkpoints/" in path}
+        assert found or not seen
+        # The next copy may have replaced it between the reads of the manifest and of the content.
+        assert all(is_whole_text(content) for content in found.values() if content)
+        seen.update(found)
+        return len(seen) >= 3
+
+    wait_for(has_new)
+    box.ask("stop")
+    wait_for(lambda: not (box.root / "snapshot").exists())
+    assert "is not in the object store" not in box.log()
+
+
 KILLED = r"""
 cat > train.py <<'END'
 import os, pathlib, pickle, time

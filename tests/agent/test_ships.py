@@ -132,6 +132,21 @@ def test_a_checkpoint_that_changed_since_it_was_found_complete_is_not_uploaded(t
     assert results.ship("ckpt.bin", seen=seen) == whole == [("checkpoints/ckpt.bin", b"\x80\x04weights.")]
 
 
+def test_the_last_stored_checkpoint_stays_until_a_newer_one_is_complete(tmp_path: Path) -> None:
+    """The command has deleted it for one that might still be written; then it deletes that one, too."""
+    results = Results(tmp_path)
+    results.write("step-1.bin", b"one")
+    results.write("step-2.bin", b"two")
+    results.ship("step-1.bin", "step-2.bin")
+    results.write("step-3.bin", b"thr")
+    for old in ("step-1.bin", "step-2.bin"):
+        (results.layout.task("").checkpoints / old).unlink()
+    assert results.ship("none") == [("checkpoints/step-2.bin", b"two")]
+    assert results.ship("step-3.bin") == [("checkpoints/step-3.bin", b"thr")]
+    (results.layout.task("").checkpoints / "step-3.bin").unlink()
+    assert results.ship("none") == []
+
+
 @pytest.mark.parametrize("left", [b"", b"\x80\x04half"])
 def test_a_folder_with_one_truncated_file_is_not_uploaded(tmp_path: Path, left: bytes) -> None:
     """Its other files are of another step: none of them is mixed into the store's copy."""

@@ -1,4 +1,8 @@
-"""Detects complete checkpoints: unchanged between two scans, and not truncated."""
+"""Detects complete checkpoints: unchanged between two scans, and not truncated.
+
+Some never are: one that is rewritten all the time, and those that are deleted before a second scan finds them, because
+the command keeps only its newest few. They are to be copied before they are uploaded (snapshots.py).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class Completeness:
 
     Attributes:
         complete: checkpoints that were unchanged between two scans, each with the version that was.
-        restless: checkpoints that are rewritten too often for that.
+        restless: checkpoints that are rewritten, or deleted for newer ones, too often for that.
         whole: checkpoints that have changed, but are complete by their formats.
     """
 
@@ -31,6 +35,7 @@ class Completeness:
         self._seen: dict[str, Version] = {}
         self._sound: dict[str, tuple[Version, bool | None]] = {}
         self._changes: dict[str, int] = {}
+        self._without: dict[str, int] = {}
         self.complete: Mapping[str, Version] = {}
         self.restless: frozenset[str] = frozenset()
         self.whole: frozenset[str] = frozenset()
@@ -47,9 +52,23 @@ class Completeness:
         still = (unit for unit, times in self._changes.items() if not times)
         self.complete = {unit: now[unit] for unit in still if self._verdict(unit) is not False}
         self.whole = frozenset(unit for unit, times in self._changes.items() if times and self._verdict(unit))
-        restless = {unit for unit, times in self._changes.items() if times > _PATIENCE}
+        restless = {unit for unit, times in self._changes.items() if times > _PATIENCE} | self._short_lived(now)
         # A checkpoint that grows is still being written for the first time, however long that takes.
         self.restless = frozenset(unit for unit in restless if unit in self.whole or unit not in growing)
+
+    def _short_lived(self, now: Mapping[str, Version]) -> set[str]:
+        """Return the newest checkpoint of each folder in which none was complete in several scans in a row.
+
+        Only files: a folder that is new might not have all its files yet.
+        """
+        written: dict[str, dict[str, float]] = {}
+        for unit, version in now.items():
+            if not is_log(unit):
+                files = [(path, mtime_ns) for path, _, mtime_ns, _ in version if path == unit]
+                written.setdefault(_folder(unit), {}).update(files)
+        has_complete = {_folder(unit) for unit in self.complete if not is_log(unit)}
+        self._without = {each: self._without.get(each, 0) + 1 for each in written.keys() - has_complete}
+        return {name_newest(written[each]) for each, times in self._without.items() if times > _PATIENCE} - {""}
 
     def _verdict(self, unit: str) -> bool | None:
         """Whether a checkpoint is complete by its formats, which are read once for each version of it."""
@@ -69,9 +88,26 @@ def versions(found: Iterable[ResultEntry]) -> dict[str, Version]:
 
 
 def _has_grown(before: Version, now: Version) -> bool:
-    """Whether any file (same path and inode) has grown."""
+    """Whether any file (same path and inode) has grown, or there are more of them."""
     had = {(path, inode): size for path, size, _, inode in before}
-    return any(size > had.get((path, inode), size) for path, size, _, inode in now)
+    return 0 < len(before) < len(now) or any(size > had.get((path, inode), size) for path, size, _, inode in now)
+
+
+def still_newest(stored: Mapping[str, float], held_back: Collection[str], uploaded: Collection[str]) -> set[str]:
+    """Return each task's newest stored checkpoint, if none of those that the task has now can be uploaded.
+
+    The command may have deleted it for a newer one; if the machine is lost now, there would be none to resume from.
+
+    Args:
+        stored: the checkpoints in the store, and when each was written.
+        held_back: those that the tasks have now, but aren't complete.
+        uploaded: those that are uploaded now.
+    """
+    replaced = {_folder(unit) for unit in uploaded if not is_log(unit)}
+    left: dict[str, dict[str, float]] = {}
+    for unit, written in stored.items():
+        left.setdefault(_folder(unit), {})[unit] = written
+    return {name_newest(left[folder]) for folder in ({*map(_folder, held_back)} & left.keys()) - replaced}
 
 
 def newest(found: Iterable[ResultEntry], complete: Collection[str]) -> Checkpoint | None:
@@ -90,3 +126,8 @@ def newest(found: Iterable[ResultEntry], complete: Collection[str]) -> Checkpoin
     if not unit:
         return None
     return Checkpoint(name=unit.rpartition("/")[2], bytes=sizes[unit], written=instant(written[unit] / 1e9))
+
+
+def _folder(unit: str) -> str:
+    """Return the folder of a checkpoint, which is one task's."""
+    return unit.rpartition("/")[0]

@@ -47,8 +47,13 @@ class ResultEntry(Record):
     @property
     def unit(self) -> str:
         """The path of the checkpoint that it is a part of, which is complete only as a whole; else empty."""
-        found = _UNIT.fullmatch(self.path)
-        return found[1] if found else ""
+        return unit_of(self.path)
+
+
+def unit_of(path: str) -> str:
+    """Return the path of the checkpoint that a path belongs to; empty for none."""
+    found = _UNIT.fullmatch(path)
+    return found[1] if found else ""
 
 
 def is_temporary(path: str) -> bool:

@@ -27,8 +27,8 @@ from .checkpoint_formats import DCP_SHARD, list_shards
 from .checkpoint_order import is_sound, list_files
 from .copied_parts import CopiedPart, drop_put_away, record_copied, take_back
 from .entries import Entry, UnfitError, explain, parse_entry, restore_entry
-from .listing import is_temporary, is_utf8
-from .upload import read_manifest, unit_of
+from .listing import is_temporary, is_utf8, unit_of
+from .upload import read_manifest
 
 _MOST_SECONDS = 600.0
 """How long to wait for parts: not longer than torchrun waits for a machine that is late."""

@@ -18,8 +18,8 @@ from ..base.wire import MachineConfig
 from ..s3.store import ObjectStore, open_results
 from .attempt import take_attempt
 from .entries import Entry, UnfitError, parse_entry, restore_entry
-from .listing import is_appended, is_left_behind, is_task_key, scan
-from .upload import read_manifest, unit_of
+from .listing import is_appended, is_left_behind, is_task_key, scan, unit_of
+from .upload import read_manifest
 
 _DONE = {"state": "done"}
 _BEGUN = {"state": "begun"}

@@ -10,7 +10,7 @@ import hashlib
 import json
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from ..base.wire import Command, MachineConfig, UploadState
 from ..s3.store import ObjectStore
 from .attempt import attempt_as_data
 from .checkpoint_order import is_log, is_sound, name_newest
-from .complete import Version, versions
-from .listing import ResultEntry, is_appended, is_left_behind, scan_own
+from .complete import Version, still_newest, versions
+from .listing import ResultEntry, is_appended, is_left_behind, scan_own, unit_of
 from .snapshots import NO_SNAPSHOT, CheckpointSnapshot
 
 MANIFEST = "manifest.json"
@@ -79,7 +79,8 @@ class Uploader:
         self._stored = {str(entry["sha256"]) for entry in previous.values()}
         files, held_back = self._choose(previous, complete, final=final)
         late = {found for found in files if is_left_behind(found.path) and _key(found) not in self._known}
-        entries = [entry for entry in previous.values() if unit_of(entry["path"]) in held_back]
+        kept = held_back | still_newest(written_at(previous.values()), held_back, {found.unit for found in files})
+        entries = [entry for entry in previous.values() if unit_of(entry["path"]) in kept]
         entries += self._entries([found for found in files if found not in late], previous)
         if late:
             # Left-behind files come last: they may be large and matter less, if the machine ends meanwhile.
@@ -258,19 +259,19 @@ def blob_key(sha256: str) -> str:
     return f"{BLOBS}{sha256}"
 
 
-def unit_of(path: str) -> str:
-    """Return the checkpoint that a path belongs to; empty for none."""
-    return ResultEntry(path, 0, 0, 0).unit
-
-
 def newest_unit(entries: list[Entry]) -> str:
     """Return the name of the checkpoint that was written last, chosen as by `newest`, with its task; empty for none."""
+    return shown(name_newest(written_at(entries)))
+
+
+def written_at(entries: Iterable[Entry]) -> dict[str, float]:
+    """Return when each checkpoint was written; without links to others, and logs."""
     written: dict[str, float] = {}
     for entry in entries:
         unit = unit_of(entry["path"])
         if unit and "link" not in entry and not is_log(entry["path"]):
             written[unit] = max(written.get(unit, 0.0), entry["mtime"])
-    return shown(name_newest(written))
+    return written
 
 
 def shown(unit: str) -> str:

@@ -58,6 +58,7 @@ class UploadLoop:
         self._told: frozenset[str] = frozenset()
         self._uploader: Uploader | None = None
         self._next_look = 0.0
+        self._has_looked = False
         self._tried_at = time.monotonic()
         self._over_since = 0.0
         self._done_at: float | None = None
@@ -121,7 +122,8 @@ class UploadLoop:
         self._head.look()
 
     def _look(self) -> None:
-        if time.monotonic() < self._next_look:
+        self._has_looked = time.monotonic() >= self._next_look
+        if not self._has_looked:
             return
         self._next_look = time.monotonic() + self._machine.sample_every
         found = self._scan()
@@ -152,8 +154,11 @@ class UploadLoop:
             self._is_awaited = True
 
     def _is_due(self) -> bool:
-        every = self._machine.ship_every
-        return time.monotonic() - self._tried_at >= (min(every, _HASTE_SECONDS) if self._in_haste() else every)
+        """Whether it is time; right after a scan, or the checkpoints that it found complete could be gone again."""
+        waited = time.monotonic() - self._tried_at
+        if self._in_haste():
+            return waited >= min(self._machine.ship_every, _HASTE_SECONDS)
+        return self._has_looked and waited >= self._machine.ship_every
 
     def _is_last(self) -> bool:
         return not self._last_is_uploaded and time.time() >= self._last_upload()
@@ -203,7 +208,7 @@ class UploadLoop:
 
     def _tell_left_out(self, units: frozenset[str]) -> None:
         """Log once for each checkpoint that can't be uploaded, and why."""
-        for unit in sorted(units - self._told):
+        for unit in sorted(unit for unit in units - self._told if (self._layout.results / unit).exists()):
             self._log.remark(
                 f"checkpoint {shown(unit)} is not in the object store: it changes whenever it is copied, or the disk "
                 "has no room for a copy; write it to a temporary file and rename it"
