@@ -93,8 +93,11 @@ def test_a_job_is_cleared_away_by_its_control_groups(lab: Lab) -> None:
     script = render_end_script(ending, state="/srv", user="nobody").encode()
     lab.run(spec, f"echo {base64.b64encode(script).decode()} | base64 -d >/tmp/end.sh; echo | sudo tee /srv/api.curl")
     lab.run(spec, "mkdir /tmp/first; ln -s /bin/false /tmp/first/setpriv")
-    for unit in ("--unit=kedge-run.service", "--scope --unit=kedge-run-7-1.scope", "--slice=user-65534.slice"):
-        lab.run(spec, f"sudo systemd-run --quiet {unit} --uid=nobody sleep 1000 >/dev/null 2>&1 &")
+    # A scope keeps systemd-run in the foreground; in a session of its own it outlives this connection.
+    for unit in ("--unit=kedge-run.service", "--slice=user-65534.slice"):
+        lab.run(spec, f"sudo systemd-run --quiet {unit} --uid=nobody sleep 1000")
+    scope = "sudo systemd-run --quiet --scope --unit=kedge-run-7-1.scope --uid=nobody sleep 1000"
+    lab.run(spec, f"setsid --fork {scope} >/dev/null 2>&1 </dev/null")
     wait_until(lambda: lab.run(spec, "pgrep -c -x -u nobody sleep || true") == "3")
     lab.run(spec, "sudo env PATH=/tmp/first:/usr/bin:/bin timeout 3 sh /tmp/end.sh >/dev/null 2>&1 || true")
     assert lab.run(spec, "pgrep -l -u nobody || true") == ""
