@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 
 import psutil
 
@@ -70,17 +71,19 @@ def _file(laptop: Laptop, path: str, run: str = "*") -> str:
 def kill_machine(laptop: Laptop, run: str, number: int = 1) -> None:
     """Lose a machine with all its processes and its disk."""
     machine = f"{run}-m{number}"
-    for _ in range(5):
-        for process in laptop.processes(machine):
-            kill_if_there(process)
+    # All are stopped first: none may see, and tell somebody, that another one is gone.
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for _ in range(5):
+            for process in laptop.processes(machine):
+                send_if_there(process, signum)
     shutil.rmtree(laptop.state / "machines" / machine, ignore_errors=True)
     wait_until(lambda: not laptop.processes(machine))
 
 
-def kill_if_there(process: psutil.Process) -> None:
-    """SIGKILL a process that may be gone, or a zombie, by now."""
+def send_if_there(process: psutil.Process, signum: int) -> None:
+    """Send a signal to a process that may be gone, or a zombie, by now."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        process.kill()
+        process.send_signal(signum)
 
 
 def shipped_step(laptop: Laptop, run: str) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import stat
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from tests.e2e.runs import SHOWS_ITS_ENVIRONMENT as JOB
-from tests.e2e.runs import kill_if_there, state
+from tests.e2e.runs import send_if_there, state
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -80,7 +81,7 @@ def test_a_run_restarted_by_its_watch_has_no_token_of_the_shell(shell: Laptop) -
     runners = [process for process in shell.processes() if is_runner(process)]
     assert runners
     for runner in runners:
-        kill_if_there(runner)
+        send_if_there(runner, signal.SIGKILL)
     wait_until(lambda: (results / "starts.txt").read_text().count("start") == 2)
     seen = (results / "env.txt").read_text()
     assert len(re.findall("^KEDGE_RUN_ID=", seen, re.MULTILINE)) == 2
