@@ -147,6 +147,25 @@ def test_the_last_stored_checkpoint_stays_until_a_newer_one_is_complete(tmp_path
     assert results.ship("none") == []
 
 
+def test_a_checkpoint_that_is_deleted_during_its_upload_does_not_replace_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command has deleted the older one already, and writes the next."""
+    results = Results(tmp_path)
+    results.write("step-1.bin", b"one")
+    results.ship("step-1.bin")
+    (results.layout.task("").checkpoints / "step-1.bin").unlink()
+    results.write("step-2.bin", b"two")
+    put = FolderStore.put
+
+    def put_too_late(self: FolderStore, key: str, chunks: Iterable[bytes]) -> None:
+        (results.layout.task("").checkpoints / "step-2.bin").unlink()
+        put(self, key, chunks)
+
+    monkeypatch.setattr(FolderStore, "put", put_too_late)
+    assert results.ship("step-2.bin") == [("checkpoints/step-1.bin", b"one")]
+
+
 @pytest.mark.parametrize("left", [b"", b"\x80\x04half"])
 def test_a_folder_with_one_truncated_file_is_not_uploaded(tmp_path: Path, left: bytes) -> None:
     """Its other files are of another step: none of them is mixed into the store's copy."""

@@ -93,21 +93,24 @@ def _has_grown(before: Version, now: Version) -> bool:
     return 0 < len(before) < len(now) or any(size > had.get((path, inode), size) for path, size, _, inode in now)
 
 
-def still_newest(stored: Mapping[str, float], held_back: Collection[str], uploaded: Collection[str]) -> set[str]:
-    """Return each task's newest stored checkpoint, if none of those that the task has now can be uploaded.
+def still_newest(stored: Mapping[str, float], present: Collection[str], uploaded: Collection[str]) -> set[str]:
+    """Return each task's newest stored checkpoint, if the task has checkpoints, but none of them was uploaded.
 
     The command may have deleted it for a newer one; if the machine is lost now, there would be none to resume from.
 
     Args:
         stored: the checkpoints in the store, and when each was written.
-        held_back: those that the tasks have now, but aren't complete.
-        uploaded: those that are uploaded now.
+        present: those that the tasks had at the last scan; no path for a file of none.
+        uploaded: those of which the store has a version now.
     """
-    replaced = {_folder(unit) for unit in uploaded if not is_log(unit)}
+    replaced = set(map(_folder, uploaded))
     left: dict[str, dict[str, float]] = {}
     for unit, written in stored.items():
         left.setdefault(_folder(unit), {})[unit] = written
-    return {name_newest(left[folder]) for folder in ({*map(_folder, held_back)} & left.keys()) - replaced}
+    return {
+        name_newest(left[folder])
+        for folder in {_folder(unit) for unit in present if not is_log(unit)} & left.keys() - replaced
+    }
 
 
 def newest(found: Iterable[ResultEntry], complete: Collection[str]) -> Checkpoint | None:

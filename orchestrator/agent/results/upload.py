@@ -79,9 +79,12 @@ class Uploader:
         self._stored = {str(entry["sha256"]) for entry in previous.values()}
         files, held_back = self._choose(previous, complete, final=final)
         late = {found for found in files if is_left_behind(found.path) and _key(found) not in self._known}
-        kept = held_back | still_newest(written_at(previous.values()), held_back, {found.unit for found in files})
-        entries = [entry for entry in previous.values() if unit_of(entry["path"]) in kept]
+        entries = [entry for entry in previous.values() if unit_of(entry["path"]) in held_back]
         entries += self._entries([found for found in files if found not in late], previous)
+        # After the upload: the command may have deleted a checkpoint meanwhile.
+        on_disk, stored = held_back | {found.unit for found in files}, written_at(previous.values())
+        kept = still_newest(stored, on_disk, written_at(entries))
+        entries += [entry for entry in previous.values() if unit_of(entry["path"]) in kept]
         if late:
             # Left-behind files come last: they may be large and matter less, if the machine ends meanwhile.
             before = [previous[found.path] for found in late if found.path in previous]
@@ -268,8 +271,7 @@ def written_at(entries: Iterable[Entry]) -> dict[str, float]:
     """Return when each checkpoint was written; without links to others, and logs."""
     written: dict[str, float] = {}
     for entry in entries:
-        unit = unit_of(entry["path"])
-        if unit and "link" not in entry and not is_log(entry["path"]):
+        if (unit := unit_of(entry["path"])) and "link" not in entry and not is_log(entry["path"]):
             written[unit] = max(written.get(unit, 0.0), entry["mtime"])
     return written
 
