@@ -74,8 +74,8 @@ def _ordered(files: list[str]) -> list[str]:
     first = [file for file in files if file.startswith(_FIRST)]
     waiting = iter([file for file in files if file.startswith(_WAITING)])
     others = [file for file in files if not file.startswith((*_FIRST, _WAITING))]
-    # The trainer's files are long as well.
-    others.sort(key=lambda file: not file.startswith("tests/trainer/"))
+    # The recipes' learning bars take longest, and the trainer's files are long as well.
+    others.sort(key=lambda file: (not file.endswith("/test_learning.py"), not file.startswith("tests/trainer/")))
     mixed: list[str] = []
     for number, file in enumerate(others):
         mixed += [*islice(waiting, number % _AFTER == 0), file]
@@ -191,6 +191,19 @@ def amd_api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Digita
 
 
 @pytest.fixture(scope="session")
+def amd_box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DigitalOceanBox]:
+    """One AMD Developer Cloud with machines for all tests of a worker; installs what machines need, or skips."""
+    from tests.cloudbox.digitalocean.account.catalogue import AMD
+    from tests.cloudbox.digitalocean.box import start_box
+    from tests.cloudbox.nspawn.needs import prepare_machines
+
+    if reason := prepare_machines():
+        pytest.skip(reason)
+    with start_box(tmp_path_factory.mktemp("amd-box"), machines=True, catalogue=AMD) as amd:
+        yield amd
+
+
+@pytest.fixture(scope="session")
 def do_box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DigitalOceanBox]:
     """One DigitalOcean with machines for all tests of a worker; installs what machines need, or skips."""
     from tests.cloudbox.digitalocean.box import start_box
@@ -218,6 +231,12 @@ def amd_api(amd_api_process: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
 def do_box(do_box_process: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
     """A new, empty DigitalOcean account whose droplets are machines that boot."""
     yield from _fresh(do_box_process)
+
+
+@pytest.fixture
+def amd_box(amd_box_process: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
+    """A new, empty AMD Developer Cloud account whose droplets are machines that boot."""
+    yield from _fresh(amd_box_process)
 
 
 def _fresh(do: DigitalOceanBox) -> Iterator[DigitalOceanBox]:

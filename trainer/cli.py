@@ -14,8 +14,11 @@ from trainer.base.signals import StopFlag
 from trainer.flags import (
     build_advise_parser,
     build_batch_parser,
+    build_check_parser,
+    build_generate_parser,
     build_lr_parser,
     build_parser,
+    build_preprocess_parser,
     build_recipes_parser,
     build_remap_parser,
     read_start,
@@ -49,14 +52,14 @@ def main(argv: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag) -> 
     try:
         is_command = bool(argv) and argv[0] in _COMMANDS
         build, run = _COMMANDS[argv[0]] if is_command else (build_parser, _train)
-        run(_Call(arguments=build().parse_args(argv[is_command:]), environ=environ, stop=stop))
+        exit_code = run(_Call(arguments=build().parse_args(argv[is_command:]), environ=environ, stop=stop))
     except TrainerError as err:
         # Every process meets the same bad request; only one prints it.
         if environ.get("RANK", "0") == "0" or err.exit_code == 1:
             sys.stderr.write(f"error: {err}\n")
             sys.stderr.flush()
         return err.exit_code
-    return 0
+    return exit_code or 0
 
 
 def _list_recipes(call: _Call) -> None:
@@ -72,6 +75,35 @@ def _remap(call: _Call) -> None:
     call.stop.release()  # there is no step to finish: Ctrl-C may end it anywhere
     arguments = call.arguments
     sys.stdout.write(f"{visible(remap(arguments.old, arguments.new, key=arguments.key))}\n")
+
+
+def _check(call: _Call) -> int:
+    from trainer.checks import check_data  # noqa: PLC0415
+
+    call.stop.release()
+    arguments = call.arguments
+    found = check_data(arguments.recipe, arguments.data, max_samples=arguments.max_samples, only=arguments.only)
+    found.require_steps(arguments.batch_size)
+    sys.stdout.write(found.render_json() if arguments.json else found.render())
+    return int(bool(found))
+
+
+def _generate(call: _Call) -> None:
+    from trainer.generators import generate_data  # noqa: PLC0415
+
+    call.stop.release()
+    arguments = call.arguments
+    generate_data(arguments.recipe, arguments.folder, count=arguments.count, seed=arguments.seed)
+
+
+def _preprocess(call: _Call) -> None:
+    from trainer.preprocess.gaussian import preprocess  # noqa: PLC0415
+    from trainer.report.console import Console  # noqa: PLC0415
+
+    call.stop.release()
+    arguments = call.arguments
+    models = {"weights": arguments.weights, "depth_model": arguments.depth_model}
+    preprocess(arguments.data, **models, device=arguments.device, say=Console(enabled=True).say)
 
 
 def _find_lr(call: _Call) -> None:
@@ -168,10 +200,13 @@ def _load(arguments: argparse.Namespace) -> "tuple[str, Recipe[Any]]":
     return source.name, replace(recipe, settings=apply_overrides(settings, arguments.set))
 
 
-_COMMANDS: dict[str, tuple[Callable[[], argparse.ArgumentParser], Callable[[_Call], None]]] = {
+_COMMANDS: dict[str, tuple[Callable[[], argparse.ArgumentParser], Callable[[_Call], int | None]]] = {
     "recipes": (build_recipes_parser, _list_recipes),
     "find-lr": (build_lr_parser, _find_lr),
     "find-batch": (build_batch_parser, _find_batch),
     "advise": (build_advise_parser, _advise),
     "remap": (build_remap_parser, _remap),
+    "check": (build_check_parser, _check),
+    "generate": (build_generate_parser, _generate),
+    "preprocess": (build_preprocess_parser, _preprocess),
 }

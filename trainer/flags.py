@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer import PROGRAM
-from trainer.base.errors import BadRequestError
+from trainer.base.errors import BadRequestError, visible
 from trainer.base.start_from import StartFrom
 
 EXAMPLES = f"""\
@@ -21,6 +21,9 @@ examples:
   {PROGRAM} find-batch digits
   {PROGRAM} advise digits --gpus 8
   {PROGRAM} remap OLD.pth NEW.safetensors
+  {PROGRAM} generate gaussian data/
+  {PROGRAM} check gaussian --data data/
+  {PROGRAM} preprocess gaussian --data data/ --weights dinov2_vits14_pretrain.pth
 
 The same command resumes from the newest checkpoint. SIGTERM or Ctrl-C saves a checkpoint and stops; a second
 Ctrl-C ends at once. Exit codes: 0 finished or stopped as asked, 1 failed, 2 bad request.
@@ -101,6 +104,62 @@ def build_advise_parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpus", type=int, default=8, help="how many there will be (default: 8)")
     parser.add_argument("--memory-gib", type=float, default=0.0, help="memory of one GPU (default: that of this one's)")
     parser.add_argument("--json", action="store_true", help="as JSON, with memory in bytes")
+    return parser
+
+
+def _positive(text: str) -> int:
+    """Parse a whole number above 0."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{visible(text)} is not a whole number above 0")
+    return int(text)
+
+
+def build_check_parser() -> argparse.ArgumentParser:
+    """Describe `check`."""
+    parser = _Parser(
+        prog=f"{PROGRAM} check",
+        description="Check a recipe's data before they are uploaded: missing, truncated, mis-shaped, misnamed, "
+        "unlabelled. Needs no torch. Exit codes: 0 nothing is wrong, 1 problems were found, 2 bad request.",
+    )
+    parser.add_argument("recipe", help="whose data these are")
+    parser.add_argument("--data", type=Path, required=True, help="the folder, as in the recipe's data.folder")
+    parser.add_argument("--batch-size", type=_positive, default=1, help="also refuse data that are fewer than a batch")
+    parser.add_argument("--max-samples", type=int, default=0, help="the run will use only the first so many (0: all)")
+    parser.add_argument(
+        "--only",
+        metavar="KIND",
+        default="auto",
+        help="what the run will read, if the data are of several kinds: the recipe's data.features or data.layout",
+    )
+    parser.add_argument("--json", action="store_true", help="counts and all problems as JSON")
+    return parser
+
+
+def build_generate_parser() -> argparse.ArgumentParser:
+    """Describe `generate`."""
+    parser = _Parser(
+        prog=f"{PROGRAM} generate",
+        description="Write a small data set in the format of a recipe's real data, with structure that can be learnt.",
+    )
+    parser.add_argument("recipe", help="whose data to write")
+    parser.add_argument("folder", type=Path, help="a new or empty folder")
+    parser.add_argument("--count", type=int, help="how many samples (default: enough to learn from in minutes)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same data (default: 0)")
+    return parser
+
+
+def build_preprocess_parser() -> argparse.ArgumentParser:
+    """Describe `preprocess`."""
+    parser = _Parser(
+        prog=f"{PROGRAM} preprocess",
+        description="Compute what a recipe's data need beside the pictures, by models that you give. Nothing is "
+        "downloaded, and no code in the weights is run. The same command goes on after an interruption.",
+    )
+    parser.add_argument("recipe", choices=["gaussian"], help="whose data these are")
+    parser.add_argument("--data", type=Path, required=True, help="the folder, as in the recipe's data.folder")
+    parser.add_argument("--weights", type=Path, required=True, help="DINOv2's official dinov2_vits14_pretrain.pth, ...")
+    parser.add_argument("--depth-model", type=Path, metavar="FILE", help="an ONNX model of depth (default: no depths)")
+    parser.add_argument("--device", default="", help="where DINOv2 computes (default: a GPU if there is one)")
     return parser
 
 

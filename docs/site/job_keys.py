@@ -20,8 +20,8 @@ schema that `kedge job-schema` prints.
 """
 _KINDS = {"string": "text", "integer": "number", "number": "number", "boolean": "true or false", "object": "mapping"}
 _ORDER = (
-    *("resources", "data", "volumes", "tasks", "tasks.supervisor", "supervisor", "resume", "expect", "provider"),
-    "provider.aws",
+    *("resources", "data", "volumes", "tasks", "tasks.supervisor", "tasks.expect", "supervisor", "resume", "expect"),
+    *("provider", "provider.aws"),
 )
 """Parts in the order in which the page has them, by their titles; parts that aren't named here follow."""
 _MODE = "mode"
@@ -49,10 +49,12 @@ def _mode(schema: Schema) -> Schema:
 
 
 def _render_mode(schema: Schema) -> str:
-    """List the names alone: a mode's keys say what the job's say."""
+    """Describe a mode's own keys; of the others, list the names alone: they say what the job's say."""
     mode = _mode(schema)
-    keys = ", ".join(f"`{key}`" for key in mode["properties"])
-    return f"\n## `{_MODE}`\n\n{mode['description']}\n\nIts keys have the same meaning as the job's: {keys}.\n"
+    own = {key: field for key, field in mode["properties"].items() if key not in schema["properties"]}
+    keys = ", ".join(f"`{key}`" for key in mode["properties"] if key not in own)
+    shared = f"These keys have the same meaning as the job's: {keys}."
+    return _render(f"`{_MODE}`", f"{mode['description']} {shared}", own, schema)
 
 
 def _render_part(part: Schema, schema: Schema) -> str:

@@ -13,6 +13,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "docs/install.md": "install",
         "docs/your-script.md": "your-script",
         "docs/tasks.md": "tasks",
+        "docs/workflows.md": "workflows",
+        "docs/workflows/": "workflows/",
+        "docs/export.md": "export",
         "docs/first-account.md": "first-account",
         "docs/troubleshooting.md": "troubleshooting",
     },
@@ -55,7 +58,7 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 """Source and place of each page. A source that ends in / is a folder: its pages by name; one in () is generated."""
 
-OPENED_BY = {"docs/architecture/": "architecture", "docs/decisions/": "decisions"}
+OPENED_BY = {"docs/workflows/": "workflows", "docs/architecture/": "architecture", "docs/decisions/": "decisions"}
 """Pages of these folders are listed below that page, and not beside it."""
 
 

@@ -4,7 +4,9 @@ set -euo pipefail
 
 # kedge needs only sshd's program, and runs it on its own loopback address. The package's service would open port 22 on
 # every address, at the next boot at the latest. A server that was installed before is the user's, and isn't touched.
-declare -A servers=([openssh-server]="ssh.service ssh.socket" [rsync]="rsync.service")
+# The same for the daemons of Slurm, which tests start themselves.
+declare -A servers=([openssh-server]="ssh.service ssh.socket" [rsync]="rsync.service"
+	[munge]="munge.service" [slurmctld]="slurmctld.service" [slurmd]="slurmd.service")
 closed=()
 for package in "$@"; do
 	if [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]; then

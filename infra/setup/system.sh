@@ -40,10 +40,11 @@ elif command -v sudo >/dev/null 2>&1; then
 fi
 
 # Machines in the tests' boxes are containers of systemd: they need Linux, root and Debian's packages, and tests
-# that use them are skipped elsewhere. torch.compile on the CPU needs a C++ compiler.
+# that use them are skipped elsewhere. torch.compile on the CPU needs a C++ compiler. Exported jobs run on a Slurm.
 if [ "${1:-}" = tests ] && [ "$(uname -s)" = Linux ] && [ "$root" = yes ] && command -v apt-get >/dev/null 2>&1; then
 	for package in ca-certificates cloud-init curl dbus debootstrap e2fsprogs g++ iproute2 libpam-systemd nftables \
-		openssh-client openssh-server sudo systemd systemd-container systemd-sysv tmux util-linux; do
+		munge openssh-client openssh-server slurm-client slurmctld slurmd sudo systemd systemd-container systemd-sysv \
+		tmux util-linux; do
 		need_package "$package"
 	done
 fi

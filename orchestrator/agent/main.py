@@ -51,6 +51,9 @@ VERBS = {
     "fetch-data": Verb("data.sources.fetching:execute", "download the run's data sources"),
     "pull-data": Verb("data.mirror:execute", "mirror a data set from the store", "configure"),
     "code-hash": Verb("code.receive:print_hash", "print the content hash of the code in place"),
+    "newest": Verb(
+        "results.checkpoint_order:print_newest", "print the newest complete checkpoint of a folder", "configure_newest"
+    ),
     "manifest": Verb("results.listing:execute", "list the results, as JSON"),
     "attach": Verb("run.attach:execute", "show a command's terminal", "configure", is_plain=True),
     "cost": Verb("watch.cost:execute", "print time and money since the machine was created"),

@@ -24,7 +24,9 @@ from orchestrator.core.task import choose_tasks
 from orchestrator.core.values.structs import decode_json
 from orchestrator.core.values.units import format_usd
 from orchestrator.engine.observing.observe import observe_run
+from orchestrator.engine.steps.measuring import measure_fetch
 from orchestrator.engine.steps.run_config import read_secrets
+from orchestrator.engine.steps.wanted import wanted_by
 
 
 def start_plan(app: App, record: RunRecord, tasks: Sequence[str] = ()) -> Plan:
@@ -101,12 +103,29 @@ def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
 
 
 def fetch_plan(
-    app: App, record: RunRecord, to: str | None, tasks: Sequence[str] = (), *, mode: str | None = None
+    app: App,
+    record: RunRecord,
+    to: str | None,
+    tasks: Sequence[str] = (),
+    *,
+    mode: str | None = None,
+    only: tuple[str, ...] = (),
+    measure: bool = False,
 ) -> Plan:
     """Plan to copy the results of the named tasks, or all, to the laptop: of one mode, or of all that the run has had.
 
+    Args:
+        app: the composition root.
+        record: the run.
+        to: the folder; None for the run's own.
+        tasks: only of these.
+        mode: only of this one.
+        only: names and patterns of results; empty for all that the job's outputs want.
+        measure: ask the machine, or the object store, how much that is.
+
     Raises:
-        BadRequestError: the run has no such task or mode, or never had a machine; or the folder holds other files.
+        BadRequestError: the run has no such task, mode or result, or never had a machine; or the folder holds other
+            files.
     """
     sequence = None if mode is None else find_mode(record.spec, mode)
     if sequence is None or sequence == record.spec.sequence:
@@ -120,17 +139,20 @@ def fetch_plan(
     folder = Path(os.path.abspath(app.settings.cwd / (to or record.spec.results)))  # noqa: PTH100
     require_own_folder(folder, app.settings.cwd)
     require_no_others(folder, {record.spec.results, *_fetched_to(app, record.run_id)})
-    return Plan(
-        run_id=record.run_id,
-        actions=(
-            FetchResults(
-                machine_id=head_of(machines).id,
-                destination=str(folder),
-                tasks=tuple(dict.fromkeys(tasks)),
-                folders=folders,
-            ),
-        ),
+    action = FetchResults(
+        machine_id=head_of(machines).id,
+        destination=str(folder),
+        tasks=tuple(dict.fromkeys(tasks)),
+        folders=folders,
+        only=only,
     )
+    notes = (_measure(app, record, action),) if measure else ()
+    return Plan(run_id=record.run_id, actions=(action,), notes=notes)
+
+
+def _measure(app: App, record: RunRecord, action: FetchResults) -> str:
+    wanted = wanted_by(record.spec, action, progress=lambda _done, _total: None, tell=lambda _text: None)
+    return measure_fetch(app.world(record.spec.provider), record.run_id, wanted)
 
 
 def _fetched_to(app: App, run_id: str) -> set[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.adapters.host.timer import REAP, RUN_BY, install_timer, remove_timer, run_once, state_dir_of
 from orchestrator.adapters.providers import PROVIDERS, find_entry, identify_account
@@ -16,11 +17,15 @@ from orchestrator.app.root import App
 from orchestrator.app.world import provider_context
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.policy.findings import Finding, Reaping
-from orchestrator.core.sweep import Leftover
+from orchestrator.core.sweep import Leftover, UnseenPart
 from orchestrator.engine.events import Event, Remark
 from orchestrator.engine.reap import Survey, reap, survey_provider
 
+if TYPE_CHECKING:
+    from orchestrator.engine.world import World
+
 Say = Callable[[str], None]
+_Answer = TypeVar("_Answer")
 
 _log = logging.getLogger(__name__)
 
@@ -85,18 +90,15 @@ def look_everywhere(app: App, providers: Sequence[str], *, everyone: bool) -> Ov
     Raises:
         BadRequestError: a named provider is unknown.
     """
-    for name in providers:
-        find_entry(name)
-    used = {run.spec.provider for run in app.ledger.runs()}
-    names = tuple(providers) or tuple(PROVIDERS)
-    surveys = {name: _look(app, name, everyone=everyone, insist=bool(providers) or name in used) for name in names}
+
+    def survey(world: World) -> Survey:
+        bills_when_off = find_entry(world.provider.name).bills_when_off
+        return survey_provider(world, everyone=everyone, bills_when_off=bills_when_off)
+
+    surveys = ask_each(app, providers, survey)
     found = {name: seen for name, seen in surveys.items() if isinstance(seen, Survey)}
     silent = tuple(seen for seen in surveys.values() if isinstance(seen, Unseen))
-    partly = (
-        Unseen(provider=name, why=part.what, matters=part.may_bill, partly=True)
-        for name, seen in found.items()
-        for part in seen.unseen
-    )
+    partly = (part for name, seen in found.items() for part in unseen_parts(name, seen.unseen))
     return Overview(
         reapings=tuple(reaping for seen in found.values() for reaping in seen.reapings),
         kept=tuple((name, left) for name, seen in found.items() for left in seen.kept),
@@ -104,15 +106,31 @@ def look_everywhere(app: App, providers: Sequence[str], *, everyone: bool) -> Ov
     )
 
 
-def _look(app: App, provider: str, *, everyone: bool, insist: bool) -> Survey | Unseen:
-    """Survey one provider. One without credentials here can't have machines of this computer.
+def ask_each(app: App, providers: Sequence[str], ask: Callable[[World], _Answer]) -> Mapping[str, _Answer | Unseen]:
+    """Ask every provider, or those that are named, the same.
+
+    Raises:
+        BadRequestError: a named provider is unknown.
+    """
+    for name in providers:
+        find_entry(name)
+    used = {run.spec.provider for run in app.ledger.runs()}
+    names = tuple(providers) or tuple(PROVIDERS)
+    return {name: _ask(app, name, ask, insist=bool(providers) or name in used) for name in names}
+
+
+def unseen_parts(provider: str, parts: Sequence[UnseenPart]) -> Sequence[Unseen]:
+    """Describe the parts of a provider that couldn't be queried."""
+    return [Unseen(provider=provider, why=part.what, matters=part.may_bill, partly=True) for part in parts]
+
+
+def _ask(app: App, provider: str, ask: Callable[[World], _Answer], *, insist: bool) -> _Answer | Unseen:
+    """Ask one provider. One without credentials here can't have machines of this computer.
 
     A failure must not stop the survey of other providers, whose machines would go on billing.
     """
     try:
-        return survey_provider(
-            app.world(provider), everyone=everyone, bills_when_off=find_entry(provider).bills_when_off
-        )
+        return ask(app.world(provider))
     except BadRequestError as err:
         return Unseen(provider=provider, why=err.why or err.what, matters=insist, no_access=True)
     except KedgeError as err:
@@ -131,7 +149,7 @@ def reap_all(app: App, reapings: Sequence[Reaping], say: Say) -> tuple[str, ...]
     for reaping in reapings:
         try:
             reap(app.world(reaping.seen.provider), reaping, _remarks(say))
-        except Exception as err:  # noqa: BLE001 - as in `_look`
+        except Exception as err:  # noqa: BLE001 - as in `_ask`
             failures.append(f"run {reaping.seen.run_id}: {_describe(err)}")
     app.write_ssh_config()
     return tuple(failures)
@@ -169,7 +187,7 @@ def leave_stamps(app: App, found: Overview, say: Say) -> None:
         unseen = next((each for each in found.unseen if each.provider == name), None)
         try:
             keep_stamp(app.settings.state_dir, _stamp(app, name, unseen))
-        except Exception as err:  # noqa: BLE001 - as in `_look`
+        except Exception as err:  # noqa: BLE001 - as in `_ask`
             say(f"! this round leaves no stamp of {name}, so launches there will be refused: {_describe(err)}")
 
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.cli.allowing_flags import ALLOWING_FLAGS
 from orchestrator.cli.bootstrap_flags import BOOTSTRAP_FLAGS
+from orchestrator.cli.export_flags import EXPORT_FLAGS
+from orchestrator.cli.fetch_flags import FETCH_FLAGS
 from orchestrator.cli.flags import Completes, Flag
 from orchestrator.cli.node_flags import NODE_FLAGS
 from orchestrator.cli.terminal.shells import SHELLS
@@ -53,20 +56,23 @@ FLAGS = (
     Flag(
         "job",
         "JOB",
-        {_LAUNCH: "a job file, or the name of one beside the nearest kedge.yaml or in infra/jobs"},
+        {f"{_LAUNCH} export": "a job file, or the name of one beside the nearest kedge.yaml or in infra/jobs"},
         completes=Completes.JOBS,
     ),
     Flag(
         "mode",
         "MODE",
         {
-            _LAUNCH: "a variant of the job, from its `modes`",
+            f"{_LAUNCH} export": "a variant of the job, from its `modes`; with its arguments, if it has any: "
+            "'custom 100 512'",
             "start resume": "run this mode of the job on the same machine, with its setup and data",
             "logs fetch": "only of this mode of the run, such as validate or 2-fast",
         },
         completes=Completes.MODES,
     ),
     Flag("modes", "MODES", {_LAUNCH: "several modes, such as validate,fast: one after the other, until one fails"}),
+    Flag("all-modes", "", {"plan": "a table of the job's modes: time, cost, and all planned runs against the budget"}),
+    Flag("offers", "", {"plan": "a table of the machines that fit: price, GPU memory, and each mode's time and cost"}),
     Flag(
         "provider",
         "PROVIDER",
@@ -85,7 +91,7 @@ FLAGS = (
         "PROVIDER",
         {
             "bootstrap": "whose account: aws",
-            "reap": "only these providers, separated by commas; each must answer",
+            "reap volumes": "only these providers, separated by commas; each must answer",
         },
         completes=Completes.PROVIDERS,
     ),
@@ -93,7 +99,7 @@ FLAGS = (
         "gpu",
         "GPU",
         {
-            _LAUNCH: "the GPU and how many, for example mi300x or a10g:4",
+            f"{_LAUNCH} export": "the GPU and how many, for example mi300x or a10g:4",
             "offers": "only those with this GPU, for example mi300x or a10g:4",
             "doctor": "check offers and quotas for this GPU, for example t4 or a10g:4",
             "selftest": "test a machine with this GPU, for example t4; by default the provider's cheapest machine",
@@ -183,25 +189,13 @@ FLAGS = (
         "env",
         "NAME=VALUE",
         {
-            _LAUNCH: "set a variable of the command, NAME=VALUE; may be repeated",
+            f"{_LAUNCH} export": "set a variable of the command, NAME=VALUE; may be repeated",
             "start resume": "set a variable from now on, NAME=VALUE; may be repeated",
         },
         repeated=True,
         overrides="envs",
     ),
-    Flag(
-        "allow-secret",
-        "NAME",
-        {_LAUNCH: "let the job have one of kedge's own credentials of this shell (AWS_..., AMD_...); repeatable"},
-        repeated=True,
-        overrides="allow_secret",
-    ),
-    Flag(
-        "allow-proxy-command",
-        "",
-        {_LAUNCH: "let this computer run the proxy_command of the job file, to reach the machine"},
-        overrides="allow_proxy_command",
-    ),
+    *ALLOWING_FLAGS,
     Flag(
         "without-reaper",
         "",
@@ -232,8 +226,9 @@ FLAGS = (
     Flag("now", "", {"stop": "kill it at once, without a checkpoint"}),
     Flag("restart", "", {"sync-code": "restart the command on the new code, from its newest checkpoint"}),
     Flag("reread", "", {"resume start": _REREAD, "sync-code": f"with --restart: {_REREAD}"}),
+    Flag("delete", "VOLUME", {"volumes": "delete this volume, by its name or its id, with everything that is on it"}),
     Flag("delete", "", {"sync-data": "also delete files on the machine that the folder here doesn't have"}),
-    Flag("to", "FOLDER", {"fetch": "the folder to copy to; kedge-results/RUN by default"}, completes=Completes.FILES),
+    *FETCH_FLAGS,
     Flag("follow", "", {"logs": "print new lines as they are written; Ctrl-C leaves"}, short="f"),
     Flag("lines", "N", {"logs": "how many of the newest lines to print first"}, short="n", default=100),
     Flag("raw", "", {"logs": "print the command's raw bytes, for a pipe or a file"}),
@@ -259,6 +254,7 @@ FLAGS = (
     ),
     Flag("uninstall", "", {"recover reap": "remove that timer"}),
     *BOOTSTRAP_FLAGS,
+    *EXPORT_FLAGS,
     Flag("shell", "SHELL", {"completion": "bash, zsh or fish"}, choices=SHELLS),
     Flag("output", "FILE", {"job-schema": "write to this file instead of the terminal"}, completes=Completes.FILES),
     Flag(
@@ -268,10 +264,13 @@ FLAGS = (
             "launch resume start stop extend sync-data fetch teardown": "print the plan and do nothing",
             "bootstrap": "print what would change and do nothing",
             "reap": "print what would be ended and do nothing",
+            "volumes": "print what --delete would delete and do nothing",
         },
         short="n",
     ),
-    Flag("yes", "", {"launch resume start stop extend teardown bootstrap selftest reap": "don't ask"}, short="y"),
+    Flag(
+        "yes", "", {"launch resume start stop extend teardown bootstrap selftest reap volumes": "don't ask"}, short="y"
+    ),
     Flag(
         "json",
         "",
@@ -280,7 +279,7 @@ FLAGS = (
             "resume start stop extend sync-code sync-data fetch teardown": _JSON,
             "status cost doctor recover": _JSON,
             "bootstrap": "print one JSON document for scripts; the changes go to standard error",
-            "reap": "print one JSON document for scripts; the table goes to standard error",
+            "reap volumes": "print one JSON document for scripts; the table goes to standard error",
             "selftest": "print the report on standard output as well",
             "offers jobs": "print JSON for scripts",
         },

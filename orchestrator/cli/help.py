@@ -15,10 +15,10 @@ from orchestrator.cli.flags import Flag
 
 GROUPS = {
     "Set up": ("doctor", "bootstrap", "selftest", "ssh-config", "completion"),
-    "Before a run": ("jobs", "job-schema", "offers", "plan"),
+    "Before a run": ("jobs", "job-schema", "offers", "plan", "export"),
     "Run": ("launch", "status", "logs", "attach", "ssh", "exec", "sync-code", "sync-data", "extend"),
     "Stop and go on": ("stop", "start", "resume", "recover"),
-    "End": ("fetch", "teardown", "reap", "cost"),
+    "End": ("fetch", "teardown", "reap", "volumes", "cost"),
 }
 """Every command, in the order in which a run uses them."""
 
@@ -36,10 +36,9 @@ def overview(tasks: Collection) -> str:
     return "\n".join(
         (
             "Usage: kedge COMMAND [options]",
+            "`kedge help COMMAND` explains a command, with examples; `kedge --version`.",
             "",
             listing(tasks),
-            "",
-            "`kedge help COMMAND` explains a command, with examples; `kedge --version`.",
         )
     )
 

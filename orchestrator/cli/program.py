@@ -25,14 +25,15 @@ from orchestrator.cli.help import command_help, listing, overview
 from orchestrator.cli.tasks import (
     account,
     acting,
-    completion,
     entering,
     launching,
     looking,
+    preparing,
     reaping,
     recovering,
     selftest,
     starting,
+    volumes,
 )
 from orchestrator.cli.terminal.signals import exit_code, let_go_of_closed_streams, outlast_signals, take_signals
 from orchestrator.cli.terminal.streams import CleanStream, clean_streams
@@ -43,7 +44,19 @@ _UMASK = 0o077
 """The umask: files that the program writes are private to the user, whatever the shell has set."""
 
 namespace = Collection()
-for _topic in (launching, looking, starting, acting, entering, recovering, reaping, account, selftest, completion):
+for _topic in (
+    launching,
+    preparing,
+    looking,
+    starting,
+    acting,
+    entering,
+    recovering,
+    reaping,
+    volumes,
+    account,
+    selftest,
+):
     for _task in Collection.from_module(_topic).tasks.values():
         namespace.add_task(_task)
 

@@ -70,7 +70,8 @@ def title(action: Action) -> str:  # noqa: C901, PLR0911, PLR0912 - one line for
             return "follow the command until it is over"
         case FetchResults():
             named = f" of {_name_tasks(action.tasks)}" if action.tasks else ""
-            return f"fetch results{named} and verify the copy"
+            only = f", only {', '.join(action.only)}," if action.only else ""
+            return f"fetch results{named}{only} and verify the copy"
         case ExtendDeadline():
             return "move the deadline"
         case DestroyMachine():

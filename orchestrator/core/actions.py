@@ -172,6 +172,8 @@ class FetchResults:
         tasks: the names of the tasks whose results are copied, and nothing else; empty for everything.
         folders: the folders and files in the results that are copied, and nothing else, if it is one mode that is
             fetched.
+        only: names and patterns of the files that are copied (core/protocol/choice.py); empty for all that the job's
+            outputs want.
         without: machines of the run that don't answer; if the object store has nothing of one, it is left out.
     """
 
@@ -179,6 +181,7 @@ class FetchResults:
     destination: str
     tasks: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
 

@@ -140,12 +140,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     Attributes:
         path: the job file, absolute; empty for a plain machine without a job.
         mode: the mode's name; empty if none was chosen.
+        mode_arguments: the values that followed it on the command line.
         workdir: the folder of code to send, absolute; None to send none.
         num_nodes: how many machines the run has; they are rented together, or not at all.
         elastic: with how many machines, at least and at most, the command can go on; None: with all of them only.
         envs: variables for setup and run, written in the job file or in a flag.
         secrets: names only; the values are read from the laptop's environment when they are sent.
         inherited: names of variables whose values come from the laptop (`null` under `envs`); handled like secrets.
+        checks: the argv of each check of the data on this computer before a launch.
         setup: a shell script, run once before the first start on a machine with this code.
         setup_inputs: paths of the code, relative to it, whose change repeats `setup`; empty for the usual ones.
         tasks: the commands; empty for a plain machine.
@@ -165,6 +167,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     name: str
     path: str = ""
     mode: str = ""
+    mode_arguments: tuple[str, ...] = ()
     workdir: str | None = None
     num_nodes: int = 1
     elastic: tuple[int, int] | None = None
@@ -173,6 +176,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     secrets: tuple[str, ...] = ()
     inherited: tuple[str, ...] = ()
     data: tuple[DataMount, ...] = ()
+    checks: tuple[tuple[str, ...], ...] = ()
     setup: str = ""
     setup_inputs: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ()
@@ -213,8 +217,10 @@ class EarlierMode:
     """A mode that a run has left for another one.
 
     Attributes:
+        arguments: the values that followed its name.
         envs: the job's variables in it.
         tasks: the names of its tasks.
+        output_patterns: the wildcards in its outputs, as paths in the results.
         outcome: its last known state, such as `succeeded`; empty if it never started.
         seconds: how long machines were billed for it.
         usd: what they cost in that time.
@@ -223,8 +229,10 @@ class EarlierMode:
     """
 
     mode: str = ""
+    arguments: tuple[str, ...] = ()
     envs: tuple[tuple[str, str], ...] = ()
     tasks: tuple[str, ...] = ()
+    output_patterns: tuple[str, ...] = ()
     outcome: str = ""
     seconds: float = 0.0
     usd: Decimal = Decimal(0)

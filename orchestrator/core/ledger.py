@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.core.job import LaunchSpec
+from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine
 from orchestrator.core.values.cost import Rental
 
@@ -88,8 +89,11 @@ class Ledger(Protocol):
     def note_outcome(self, run_id: str, outcome: str, took: timedelta) -> None:
         """Record the command's last known state, and how long it has been running."""
 
-    def usual_duration(self, job: str, mode: str) -> timedelta | None:
-        """Return the median duration of the last successful runs of a job and mode; None if there are none."""
+    def usual_durations(self, job: Job) -> Mapping[str, timedelta]:
+        """Return what the last successful runs of a job in its mode took, by the type of machine: the median.
+
+        Only those with the same arguments of the mode, and as many machines.
+        """
 
     def runs(self, *, live_only: bool = False) -> tuple[RunRecord, ...]:
         """List runs, newest first."""

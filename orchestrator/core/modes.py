@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from posixpath import join
 
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import EarlierMode, Job, LaunchSpec
@@ -58,6 +59,18 @@ def _require_tasks(spec: LaunchSpec, sequence: int, folders: Collection[str], ch
         )
 
 
+def output_patterns(spec: LaunchSpec) -> tuple[str, ...]:
+    """Return the wildcards in the outputs of all modes that the run has had, as paths in the results."""
+    return (*(pattern for mode in spec.earlier for pattern in mode.output_patterns), *_present_patterns(spec))
+
+
+def _present_patterns(spec: LaunchSpec) -> tuple[str, ...]:
+    folders = folders_of(spec)
+    return tuple(
+        join(folders[task.name].output, pattern) for task in spec.job.tasks for pattern in task.output_patterns
+    )
+
+
 def logs_of(spec: LaunchSpec, names: Iterable[str] = (), sequence: int | None = None) -> dict[str, str]:
     """Return the logs of a mode's tasks by their names; without names those of all, and the machine's, without one.
 
@@ -75,6 +88,11 @@ def logs_of(spec: LaunchSpec, names: Iterable[str] = (), sequence: int | None = 
 def mode_name(spec: LaunchSpec, sequence: int) -> str:
     """Return the name of a mode that the run has had, or has now."""
     return spec.job.mode if sequence == spec.sequence else spec.earlier[sequence].mode
+
+
+def chosen_mode(job: Job) -> str:
+    """Return a job's mode as it is chosen, with the values of its arguments; empty if it has none."""
+    return " ".join(filter(None, (job.mode, *job.mode_arguments)))
 
 
 def is_same_mode(spec: LaunchSpec, job: Job) -> bool:
@@ -109,8 +127,10 @@ def _describe_present(spec: LaunchSpec, outcome: str, rentals: Iterable[Rental],
     parts = clip(rentals, spec.mode_since, at)
     return EarlierMode(
         mode=spec.job.mode,
+        arguments=spec.job.mode_arguments,
         envs=spec.job.envs,
         tasks=tuple(task.name for task in spec.job.tasks if task.name),
+        output_patterns=_present_patterns(spec),
         outcome=outcome,
         seconds=sum(part.duration(at).total_seconds() for part in parts),
         usd=spent_usd(parts, at) if parts else Decimal(0),

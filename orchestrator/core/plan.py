@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -15,6 +15,7 @@ from orchestrator.core.offer import Offer
 from orchestrator.core.protocol.report import MachineReport, RunState
 from orchestrator.core.task import Task
 from orchestrator.core.transfers import CodeSummary
+from orchestrator.core.values.data_check import DataCheck
 from orchestrator.core.values.interpreter import ON_A_CLOUD, JobPython
 from orchestrator.core.values.unsent import Unsent
 
@@ -38,7 +39,8 @@ class Observed:
         head_before: the id of its newest head, which may be gone; empty if the ledger knows none.
         code: of the laptop; None if the job sends none.
         spent_usd: what this run's machines have cost so far.
-        usual_duration: of successful runs of this job and mode; None if there are none.
+        machine_type: the type of the machines that the run has, by the ledger; empty if it has none.
+        usual_durations: what successful runs of this job and mode took, by the type of machine.
         usual_later: likewise, of each of the modes that follow on the same machine.
         other_mode: the state of the mode that the machine is in, if the run leaves it for another one; else None. Then
             `report` shows nothing of its tasks, which aren't those of the run any more.
@@ -65,8 +67,9 @@ class Observed:
     head_before: str = ""
     code: CodeSummary | None = None
     spent_usd: Decimal = Decimal(0)
-    usual_duration: timedelta | None = None
-    usual_later: tuple[timedelta | None, ...] = ()
+    machine_type: str = ""
+    usual_durations: Mapping[str, timedelta] = field(default_factory=dict)
+    usual_later: tuple[Mapping[str, timedelta], ...] = ()
     other_mode: RunState | None = None
     can_start_at_boot: bool = False
     secret_place: str = ""
@@ -159,6 +162,7 @@ class Plan:
         revision: the observation's; if somebody has acted on the run since, the plan isn't executed.
         ends: the plan ends the run and leaves nothing of it. False for a plan that only ends a lost machine.
         modes: the modes that run one after the other; empty for only one.
+        checks: what this computer runs after the user's yes, before anything is created.
     """
 
     run_id: str
@@ -178,6 +182,7 @@ class Plan:
     revision: int | None = None
     ends: bool = False
     modes: tuple[ModePrice, ...] = ()
+    checks: tuple[DataCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +207,7 @@ def plan_takes(spec: LaunchSpec) -> Takes:
         inherited=tuple(dict.fromkeys(name for each in (job, *spec.later) for name in each.inherited)),
         volumes=job.resources.volumes,
         tasks=tuple(replace(task, envs=()) for task in job.tasks if task.name),
-        outputs=only.outputs,
+        outputs=only.shown_outputs,
         checkpoints=only.checkpoints,
         jump_host=site.jump_host,
         proxy_command=site.proxy_command,

@@ -160,6 +160,15 @@ class Provider(Protocol):
     def destroy(self, machine_id: str) -> None:
         """Request its end; succeeds if the machine is gone already. `describe` tells when it is done."""
 
+    def delete_volume(self, volume_id: str, region: str) -> None:
+        """Delete a data volume that a sweep has found, whatever is to become of it at its run's end; succeeds if gone.
+
+        Raises:
+            BadRequestError: kedge didn't make it, or the provider has no data volumes.
+            ConflictError: a machine has it.
+            KedgeError: the provider doesn't allow it.
+        """
+
     def release(self, run_id: str) -> Sequence[str]:
         """Remove what a run without machines still has: roles, firewalls, schedules; volumes according to their at_end.
 

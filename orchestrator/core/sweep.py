@@ -8,6 +8,9 @@ from decimal import Decimal
 
 from orchestrator.core.machine import Machine
 
+DATA_VOLUME = "data volume"
+"""The `kind` of a data volume, at every provider."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
@@ -18,6 +21,7 @@ class Leftover:
         run_id: the run in its tag; for a data volume, the run that used it last.
         created_at: None if the provider doesn't tell.
         usd_per_hour: its own price; 0 for nothing.
+        id: a data volume's id at the provider, which its name ends with in parentheses; empty for other things.
         kept: `release` leaves it in place, because the job asked for that; it continues to bill.
         is_secret: it holds a secret, which only a machine that boots needs.
     """
@@ -28,6 +32,7 @@ class Leftover:
     region: str = ""
     created_at: datetime | None = None
     usd_per_hour: Decimal = Decimal(0)
+    id: str = ""
     kept: bool = False
     is_secret: bool = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from enum import StrEnum
 
 from orchestrator.core.errors import BadRequestError
@@ -36,16 +37,30 @@ class SupervisorSpec:
     grace: timedelta = timedelta(seconds=60)
 
 
+class Basis(StrEnum):
+    """Where the author of a job has an expected duration from."""
+
+    PUBLISHED = "published"
+    MEASURED = "measured"
+    ESTIMATED = "estimated"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
     """What the job's author expects of a run or a task; compared with the deadline and with measurements.
 
     Attributes:
         duration: from the start to the end.
+        basis: where the duration is from; None if the file doesn't say.
+        runs: how many runs are planned, in the table of all modes; None for the usual number.
+        budget: what the planned runs of all modes may cost together, in dollars; None for no limit.
         first_step: from the command's start to its first step; a silent command isn't reported as stalled before that.
     """
 
     duration: timedelta | None = None
+    basis: Basis | None = None
+    runs: int | None = None
+    budget: Decimal | None = None
     first_step: timedelta | None = None
 
 
@@ -78,6 +93,8 @@ class Task:
         after: the name of the task that must have succeeded before this one starts; empty for none.
         envs: variables in addition to the job's; they win over the job's.
         outputs: folders with results, relative to the working folder; they outlive a change of code.
+        output_patterns: of an output folder that some of these lie in, only what matches one of them is fetched by
+            default; relative to the working folder, with wildcards.
         checkpoints: the folder, relative to the working folder, to which the command writes its checkpoints, for
             commands that don't read KEDGE_CHECKPOINT_DIR; otherwise empty.
         supervisor: its kind is the same for all tasks of a job.
@@ -93,6 +110,7 @@ class Task:
     nodes: Nodes = Nodes.ALL
     envs: tuple[tuple[str, str], ...] = ()
     outputs: tuple[str, ...] = ()
+    output_patterns: tuple[str, ...] = ()
     checkpoints: str = ""
     supervisor: SupervisorSpec = field(default_factory=SupervisorSpec)
     expect: Expect = field(default_factory=Expect)
@@ -106,6 +124,14 @@ class Task:
     def result_folders(self) -> tuple[str, ...]:
         """The folders of its results and checkpoints, relative to the working folder."""
         return (*self.outputs, *filter(None, (self.checkpoints,)))
+
+    @property
+    def shown_outputs(self) -> tuple[str, ...]:
+        """Its outputs as the job file has them: patterns instead of the folders that they lie in."""
+        whole = (
+            folder for folder in self.outputs if not any(each.startswith(f"{folder}/") for each in self.output_patterns)
+        )
+        return (*whole, *self.output_patterns)
 
     def runs_on(self, rank: int) -> bool:
         """Tell whether it runs on a machine of this rank."""

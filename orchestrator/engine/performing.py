@@ -28,7 +28,6 @@ from orchestrator.core.errors import ConflictError, KedgeError, UnfitMachineErro
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import LOOK_WAIT
 from orchestrator.core.machine import Machine, newest_gang
-from orchestrator.core.modes import folders_of
 from orchestrator.core.ports import Remote
 from orchestrator.core.protocol.report import DEADLINE, Command, MachineReport, RunState
 from orchestrator.engine import agent_client
@@ -51,6 +50,7 @@ from orchestrator.engine.steps.reaching import reach
 from orchestrator.engine.steps.run_config import run_config
 from orchestrator.engine.steps.sending import Send, send, send_together
 from orchestrator.engine.steps.staging import Staging
+from orchestrator.engine.steps.wanted import wanted_by
 from orchestrator.engine.world import World
 
 _FETCHED_FROM = timedelta(minutes=5)
@@ -233,10 +233,8 @@ class Performer:
         # A machine that has uploaded nothing may still have results on its disk.
         with suppress(UnreachableError):
             machine = self._reach(action.machine_id, at_most=_FETCHED_FROM)
-        folders = folders_of(self._spec)
-        named = {name: folders[name].key for name in action.tasks} if not action.folders else {}
-        chosen = {**dict(zip(action.folders, action.folders, strict=True)), **named}
-        fetched = fetch_from_all(self._world, machine, action.destination, self._moved, chosen, without=action.without)
+        wanted = wanted_by(self._spec, action, self._moved, self._tell)
+        fetched = fetch_from_all(self._world, machine, wanted, without=action.without)
         if fetched.report is not None:
             self.progress.see_tasks(fetched.report)
             record_modes(self._world, self._spec.run_id, fetched.report.sequence, fetched.report.earlier)

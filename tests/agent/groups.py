@@ -37,5 +37,12 @@ class Machines:
     def await_state(self, *states: str) -> list[dict[str, Any]]:
         return [box.await_state(*states) for box in self.boxes]
 
+    def have_started_again(self) -> bool:
+        """Tell whether the command has written " up " on all machines in the second attempt.
+
+        The first is not asked about: a failure may end it on another machine before the command has written anything.
+        """
+        return all(" up " in box.log().partition("started, attempt 2 of ")[2] for box in self.boxes)
+
     def logs(self) -> str:
         return "\n".join(f"-- {rank}\n{box.log()}" for rank, box in enumerate(self.boxes))

@@ -16,6 +16,7 @@ from orchestrator.agent.base.config import TaskContext
 from orchestrator.agent.base.files import write_json
 from orchestrator.agent.base.layout import Layout
 from orchestrator.agent.base.runlog import RunLog
+from orchestrator.agent.base.state import RunState
 from orchestrator.agent.base.wire import Command, MachineConfig
 from orchestrator.agent.results import fresh_start as anew
 from orchestrator.agent.results.attempt import record_attempt
@@ -212,7 +213,9 @@ def test_a_truncated_copy_in_the_store_is_not_restored(tmp_path: Path) -> None:
     (task.kept / "ckpt.pt").write_bytes(whole)
     (task.checkpoints / "ckpt.pt").write_bytes(whole[:-5])
     machine = make_machine(layout, tmp_path / "store")
-    Uploader(layout, machine, FolderStore(tmp_path / "store" / "digits-1a2b")).upload(Command(), {}, 1.0, final=True)
+    Uploader(layout, machine, FolderStore(tmp_path / "store" / "digits-1a2b")).upload(
+        RunState(Command()), {}, 1.0, final=True
+    )
     write_json(layout.note("attempt"), {"began": 1.0, "had": []})
     run = run_config(checkpoints="out")
     found = prepare_attempt(TaskContext(task, machine, run, run.tasks[0]), lambda _: None, Signals())

@@ -47,7 +47,7 @@ def test_a_failure_on_one_machine_is_a_failure_on_all_and_they_start_again_toget
     group = Machines(make_box, 3)
     fail_once = '[ "$NODE_RANK" != 1 ] || [ -e once ] || { touch once; exit 3; }; '
     group.start(f'echo "up $NODE_RANK"; {fail_once}{UNTIL_TOLD}', restarts=2)
-    wait_for(lambda: all(box.log().count(" up ") == 2 for box in group.boxes))
+    wait_for(group.have_started_again)
     for rank in (0, 2):
         assert "ending this attempt: " in group.boxes[rank].log()
     assert "node 1 (127.0.0.3) has failed: exit code 3" in group.boxes[0].log()
@@ -132,7 +132,7 @@ def test_a_killed_runner_is_missed_at_once(make_box: MakeBox) -> None:
     group.await_state("running")
     wait_for(lambda: all(" up " in box.log() for box in group.boxes))
     os.kill(state.load(Layout(group.boxes[1].root).task("")).runner, signal.SIGKILL)
-    wait_for(lambda: all(box.log().count(" up ") == 2 for box in group.boxes))
+    wait_for(group.have_started_again)
     assert "the connection to node 1 (127.0.0.3) is lost" in group.boxes[0].log()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.base.state import RunState
 from orchestrator.agent.base.wire import Command
 from orchestrator.agent.code.links import link_data, link_results
 from orchestrator.agent.results.left_behind import time_to_keep
@@ -271,5 +272,5 @@ def test_results_are_in_the_store_before_what_was_left_behind(tmp_path: Path) ->
     machine.end()
     store = CutStore(tmp_path / "store", at=blob_key(hashlib.sha256(b"weights").hexdigest()))
     with pytest.raises(OSError, match="the machine has ended"):
-        Uploader(machine.layout, machine.machine, store).upload(Command(), {}, 1.0, final=True)
+        Uploader(machine.layout, machine.machine, store).upload(RunState(Command()), {}, 1.0, final=True)
     assert {"checkpoints/10.pt", "left-behind.json"} <= {row["path"] for row in read_manifest(store)["files"]}

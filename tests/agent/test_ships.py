@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from orchestrator.agent.base import processes, state
 from orchestrator.agent.base.files import read_json
 from orchestrator.agent.base.layout import Layout
 from orchestrator.agent.base.runlog import RunLog
+from orchestrator.agent.base.state import RunState
 from orchestrator.agent.base.wire import RUNNING, STOPPED, Command, MachineConfig
 from orchestrator.agent.results import upload
 from orchestrator.agent.results.complete import Version, versions
@@ -23,7 +23,7 @@ from orchestrator.agent.results.restore import restore
 from orchestrator.agent.results.upload import Uploader, blob_key, read_manifest
 from orchestrator.agent.s3.store import FolderStore
 from orchestrator.agent.watch.upload_loop import UploadLoop
-from tests.support.waiting import wait_until
+from tests.agent.uploads import during_upload, uploading_machine
 
 
 def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,27 +36,8 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path, mo
     (layout.results / "output").mkdir()
     (layout.results / "output" / "z").write_text("z")
     store = tmp_path / "store"
-    has_ended = threading.Event()
-    put = FolderStore.put
-
-    def put_until_the_end(self: FolderStore, key: str, chunks: Iterable[bytes]) -> None:
-        put(self, key, chunks)
-        has_ended.wait(60)
-
-    monkeypatch.setattr(FolderStore, "put", put_until_the_end)
     now = time.time()
-    machine = MachineConfig(
-        machine="digits-1a2b-m1",
-        run="digits-1a2b",
-        provider="local",
-        root=str(layout.root),
-        created=now,
-        deadline_at=now + 3600,
-        usd_per_hour="1.99",
-        store_url=store.as_uri(),
-        sample_every=0.0,
-        ship_every=0.0,
-    )
+    machine = uploading_machine(layout, store)
     log = RunLog(lambda: task.log_file)
     restore(layout, machine, log)
     live = state.State(
@@ -67,14 +48,10 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path, mo
     state.save(task, live)
     loop = UploadLoop(layout, machine, log, last_upload=lambda: now + 3600, in_haste=lambda: True)
 
-    copying = threading.Thread(target=loop.step)
-    copying.start()
-    wait_until(lambda: any(store.rglob("blobs/*")))
-    (checkpoints / "20.pt").write_text("twenty")
-    over = live.turned(STOPPED, reason="spot notice")
-    state.save(task, over.replace(runner=0, runner_identity=""))
-    has_ended.set()
-    copying.join()
+    with during_upload(loop, store, monkeypatch):
+        (checkpoints / "20.pt").write_text("twenty")
+        over = live.turned(STOPPED, reason="spot notice")
+        state.save(task, over.replace(runner=0, runner_identity=""))
     assert 0 < read_json(layout.note("shipped"))["time"] < over.command.since
     loop.step()
     last = read_json(layout.note("shipped"))
@@ -107,7 +84,7 @@ class Results:
     ) -> list[tuple[str, bytes | None]]:
         """Upload checkpoints that are complete, in the version that was seen, and return the store's content."""
         found = {unit: version for unit, version in (seen or self.versions()).items() if unit.endswith(complete)}
-        self._uploader.upload(Command(), found, 1.0, final=final)
+        self._uploader.upload(RunState(Command()), found, 1.0, final=final)
         rows = read_manifest(self._store)["files"]
         return [(row["path"], self._store.read(blob_key(row["sha256"]))) for row in rows]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -53,6 +54,21 @@ def test_a_notice_stops_the_command_and_uploads_what_it_saves(aws: Aws, place: S
     wait_for(lambda: spot.report()["notice"] == at)
     assert manifest_of(place)["command"]["reason"] == SPOT_NOTICE
     assert "spot notice: the machine will be interrupted in 1" in spot.log()
+
+
+@pytest.mark.parametrize(("grace", "told"), [(300, range(1, 56)), (5, [5])])
+def test_the_log_says_how_long_the_command_really_has(
+    aws: Aws, place: S3Place, make_box: MakeBox, grace: int, told: Collection[int]
+) -> None:
+    """Until the machine is gone, if that is sooner than the grace period."""
+    box = make_box(store_url=place.url, env=place.env, metadata="aws", ship_every=3600.0)
+    box.begin("watch")
+    box.start(TRAIN, restarts=3, grace=grace)
+    wait_for(lambda: " up\n" in box.log())
+    aws.imds.warn(seconds=56)
+    box.await_state("stopped")
+    (said,) = re.findall(r"asked to stop: spot notice; it has (\d+) s to checkpoint", box.log())
+    assert int(said) in told
 
 
 def test_a_copy_that_fails_under_notice_is_tried_again_at_once(aws: Aws, place: S3Place, spot: Box) -> None:

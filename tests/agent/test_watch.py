@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 from collections.abc import Callable
@@ -41,6 +42,7 @@ def test_the_deadline_stops_the_command_and_then_ends_the_machine(make_box: Make
     box.begin("watch")
     stopped = box.await_state("stopped")
     assert stopped["reason"] == "deadline"
+    assert re.search(r"asked to stop: deadline; it has [0-5] s to checkpoint", box.log())
     assert (box.root / "results/checkpoints/last.pt").exists()
     ended = float(wait_for(lambda: (tmp_path / "ended").exists() and (tmp_path / "ended").read_text()))
     assert 0 <= ended - box.machine["deadline"] < 30

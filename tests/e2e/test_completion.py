@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench_cli import record_runs
+from orchestrator.adapters.host.resources import resource
 from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.task import Task
@@ -40,6 +41,7 @@ TYPED = {
     "kedge exec -- ked\t": ["exec", "--", "kedge.yaml"],
 }
 """What is typed, and the resulting words; only the newest run is live."""
+SHIPPED = {path.stem for path in resource("infra", "jobs").glob("*.yaml")}
 QUICK_S = 10.0
 
 
@@ -93,7 +95,7 @@ def test_the_installation_page_sets_up_every_later_shell(shelled: Laptop, shell:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["launch", "--job", ""], {"kedge", "digits", ODD}),
+        (["launch", "--job", ""], {"kedge", *SHIPPED, ODD}),
         (["launch", "--job", "digits", "--mode", ""], {"validate", "full"}),
         (["launch", "--job=digits", "--mode", "f"], {"full"}),
         (["launch", "digits", "--mode=v"], {"--mode=validate"}),
@@ -142,7 +144,7 @@ def test_a_foreign_job_file_is_not_read(shelled: Laptop) -> None:
     (shelled.home / "\x1b[2Jevil.yaml").write_text("run: true\n")
     (shelled.home / "-n.yaml").write_text("run: true\n")
     assert offers(shelled, "launch", "--mode", "") == []
-    assert {name for name, _ in offers(shelled, "launch", "--job", "")} == {"digits", ODD}
+    assert {name for name, _ in offers(shelled, "launch", "--job", "")} == {*SHIPPED, ODD}
 
 
 def test_tab_does_nothing_without_state_or_with_a_broken_ledger(laptop: Laptop) -> None:

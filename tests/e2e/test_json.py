@@ -101,6 +101,7 @@ def test_each_command_prints_one_document_as_its_schema_says(toy: Laptop) -> Non
     ask("start")
     ask("stop", "--now", "--yes")
     ask("reap", "--dry-run", code=None)
+    ask("volumes", code=None)
     ask("teardown", "--yes")
     ask("teardown", run["run"], "--yes")
     ask("resume", "--dry-run")

@@ -128,6 +128,18 @@ def test_ctrl_c_at_a_question_starts_a_new_line(laptop: Laptop) -> None:
     assert laptop.json("status") == []
 
 
+def test_a_launch_under_nohup_does_not_wait_for_an_answer(laptop: Laptop) -> None:
+    """There is nobody to give one: it is refused at once, says what to add, and nothing was created."""
+    laptop.write_job(JOB)
+    laptop.program[:0] = ["nohup"]
+    terminal = Terminal(laptop, "launch")
+    assert terminal.wait() == 2
+    said = (laptop.home / "nohup.out").read_text()
+    assert "there is no terminal to ask on" in said
+    assert "--yes" in said
+    assert not list((laptop.state / "machines").glob("*"))
+
+
 def test_a_launch_under_nohup_outlives_its_terminal(laptop: Laptop) -> None:
     """It follows the run to its end, and ends the machine."""
     laptop.write_job(JOB.replace("100000", "3"))

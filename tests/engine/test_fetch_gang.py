@@ -15,16 +15,18 @@ import pytest
 from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import STILL_AT_WORK
-from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine, SshAddress
 from orchestrator.core.ports import Completed, Connector, Remote
+from orchestrator.core.protocol.choice import Choice
 from orchestrator.core.protocol.results import ResultFile
 from orchestrator.core.protocol.tree import Arrival
 from orchestrator.core.task import Task
 from orchestrator.core.transfers import DataMover
 from orchestrator.engine.steps.fetch import Fetched
 from orchestrator.engine.steps.fetch_gang import fetch_from_all
+from orchestrator.engine.steps.wanted import Wanted
 from orchestrator.engine.world import World
 from tests.adapters.objects.backends import FolderBackend, files_below, upload_run
 from tests.support.clocks import FakeClock
@@ -124,7 +126,9 @@ def fetch(ledger: SqliteLedger, site: Site, home: Path, backend: FolderBackend |
         mover=cast("DataMover", site),
         store=backend.store if backend else None,
     )
-    return fetch_from_all(world, HEAD, str(home), lambda _done, _total: None, **more)
+    chosen = {name: more.pop(name) for name in ("folders", "choice", "tell") if name in more}
+    wanted = Wanted(destination=str(home), progress=lambda _done, _total: None, **chosen)
+    return fetch_from_all(world, HEAD, wanted, **more)
 
 
 def usual() -> Site:
@@ -195,3 +199,73 @@ def test_what_a_running_command_keeps_changing_is_said(
         fetch(ledger, site, tmp_path / "home", None, **chosen)
     earlier = {"folders": {"1-first": "1-first"}}
     assert STILL_AT_WORK not in fetch(ledger, site, tmp_path / "home", None, **earlier).note
+
+
+def test_only_what_is_named_comes_from_each_machine(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """What is left on all of them is added up, and such a copy ends no machine."""
+    said: list[str] = []
+    fetched = fetch(ledger, usual(), tmp_path / "home", None, choice=Choice(only=("*/a", "logs")), tell=said.append)
+    assert files_below(tmp_path / "home") == {"checkpoints/s/a": b"a", "run.log": b"0", "nodes/1/run.log": b"1"}
+    assert said == ["to fetch: 3 files, 3 B; not fetched, by --only */a,logs: 1 file, 1 B"]
+    assert "not fetched, by --only */a,logs: 1 file, 1 B" in fetched.note
+    assert (fetched.final, fetched.ended) == (None, ())
+    with pytest.raises(BadRequestError, match="no result is called nothing"):
+        fetch(ledger, usual(), tmp_path / "home", None, choice=Choice(only=("nothing",)))
+
+
+def test_outputs_that_stay_on_the_machines_do_not_count_as_fetched(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """The outcome is known, but each machine is waited for until it has uploaded them."""
+    site = Site({0: {"output/r/a.png": b"a", "output/r/b.pt": b"b"}, 1: {"output/r/c.png": b"c"}})
+    fetched = fetch(ledger, site, tmp_path / "home", None, choice=Choice(outputs=("output/r/*.png",)))
+    assert files_below(tmp_path / "home") == {"output/r/a.png": b"a", "output/r/c.png": b"c"}
+    assert fetched.final is not None
+    assert fetched.ended == ()
+
+
+OLD, NEW = ("checkpoints/step-00000099", "checkpoints/step-00000264")
+SHARDS = {rank: {f"{OLD}/{rank}": b"old", f"{NEW}/{rank}": b"new", f"nodes-{rank}.log": b""} for rank in (0, 1)}
+INDEXES = {f"{OLD}/index.json": b"{}", f"{NEW}/index.json": b"{}"}
+
+
+def test_older_checkpoints_of_the_trainer_are_left_to_the_store(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """Their shards on all machines, which are waited for until they have uploaded them."""
+    site, backend = Site({0: SHARDS[0] | INDEXES, 1: SHARDS[1]}), FolderBackend(tmp_path / "store")
+    upload_run(backend, site.results[0])
+    upload_run(backend, site.results[1], place="nodes/1/")
+    fetched = fetch(ledger, site, tmp_path / "a", backend, choice=Choice(leaves_steps=True))
+    whole = {**site.results[0], **site.results[1]}
+    assert files_below(tmp_path / "a") == {path: content for path, content in whole.items() if OLD not in path}
+    assert "not fetched: 1 older checkpoint, 8 B, which stay in the object store" in fetched.note
+    assert fetched.final is not None
+    assert fetched.ended == ()
+
+
+@pytest.mark.parametrize("ended", ["succeeded", "failed"])
+def test_what_comes_from_the_store_leaves_them_as_well(ledger: SqliteLedger, tmp_path: Path, ended: str) -> None:
+    """If the run had succeeded when its machines uploaded last."""
+    site, backend = Site({0: {}, 1: {}}, silent={0, 1}), FolderBackend(tmp_path / "store")
+    upload_run(backend, SHARDS[0] | INDEXES, command={"state": ended, "since": 1.0})
+    upload_run(backend, SHARDS[1], place="nodes/1/")
+    fetched = fetch(ledger, site, tmp_path / "home", backend, choice=Choice(leaves_steps=True))
+    assert ("1 older checkpoint, 8 B" in fetched.note) == (ended == "succeeded")
+    assert (f"{OLD}/0" in files_below(tmp_path / "home")) == (ended == "failed")
+    assert f"{NEW}/1" in files_below(tmp_path / "home")
+
+
+@pytest.mark.parametrize(
+    "why", ["no store", "nothing uploaded", "one of two has uploaded", "spoilt list", "failed", "running"]
+)
+def test_checkpoints_that_would_be_lost_all_come(ledger: SqliteLedger, tmp_path: Path, why: str) -> None:
+    """And those of a run that hasn't succeeded."""
+    site = Site({0: SHARDS[0] | INDEXES, 1: SHARDS[1]})
+    site.states = {rank: [why if why in ("failed", "running") else "succeeded"] for rank in (0, 1)}
+    backend = None if why == "no store" else FolderBackend(tmp_path / "store")
+    if backend and why != "nothing uploaded":
+        upload_run(backend, site.results[0])
+    if backend and why in ("failed", "running"):
+        upload_run(backend, site.results[1], place="nodes/1/")
+    if backend and why == "spoilt list":
+        backend.put("nodes/1/manifest.json", b"{")
+    fetched = fetch(ledger, site, tmp_path / "home", backend, choice=Choice(leaves_steps=True))
+    assert files_below(tmp_path / "home") == {**site.results[0], **site.results[1]}
+    assert "older" not in fetched.note

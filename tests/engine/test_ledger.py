@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -145,21 +146,64 @@ def test_a_run_that_is_opened_again_keeps_its_birth(ledger: SqliteLedger) -> Non
     assert (record.stage, record.created_at, record.ended_at) == (RunStage.LIVE, NOW, None)
 
 
+def take(ledger: SqliteLedger, spec: LaunchSpec, minutes: float, *kinds: str, outcome: str = "succeeded") -> None:
+    """Record a run that took so long on machines of these types, the last of which it has now."""
+    ledger.open_run(spec, NOW)
+    for number, kind in enumerate(kinds, 1):
+        name, offer = f"{spec.run_id}-m{number}", replace(OFFER, instance_type=kind)
+        create = CreateMachine(machine_id=name, offers=(offer,), lifetime=HOUR, starts=False)
+        ledger.intend(spec.run_id, create, NOW)
+        ledger.put_machine(replace(MACHINE, id=name, run_id=spec.run_id))
+    ledger.note_outcome(spec.run_id, outcome, timedelta(minutes=minutes))
+
+
+def run_of(number: int, **changes: Any) -> LaunchSpec:
+    return LaunchSpec(run_id=f"digits-{number}", provider="local", job=msgspec.structs.replace(JOB, **changes))
+
+
+def usual(ledger: SqliteLedger, **changes: Any) -> dict[str, float]:
+    """Return the usual minutes, by the type of machine, of a job with these changes."""
+    took = ledger.usual_durations(msgspec.structs.replace(JOB, **changes))
+    return {kind: duration / timedelta(minutes=1) for kind, duration in took.items()}
+
+
 def test_the_usual_duration_is_the_median_of_successes_of_the_same_mode(ledger: SqliteLedger) -> None:
-    """Failures and other modes say nothing about how long a success takes."""
+    """Failures and other modes say nothing about how long a success takes; of the successes, the last five count."""
     for number, (outcome, minutes) in enumerate([("succeeded", 10), ("failed", 1), ("succeeded", 30)]):
-        spec = LaunchSpec(run_id=f"digits-{number}", provider="local", job=JOB)
-        ledger.open_run(spec, NOW)
-        ledger.note_outcome(spec.run_id, outcome, timedelta(minutes=minutes))
-    assert ledger.usual_duration("digits", "") == timedelta(minutes=20)
-    assert ledger.usual_duration("digits", "full") is None
+        take(ledger, run_of(number), minutes, "g5", outcome=outcome)
+    assert usual(ledger) == {"g5": 20}
+    assert usual(ledger, mode="full") == {}
+    for number in range(3, 8):
+        take(ledger, run_of(number), 50, "g5")
+    assert usual(ledger) == {"g5": 50}
+
+
+def test_durations_are_of_a_type_of_machine_of_a_number_of_them_and_of_a_modes_arguments(ledger: SqliteLedger) -> None:
+    """What a laptop took says nothing about a cloud; a run that went on on another type measures neither."""
+    take(ledger, run_of(1), 10, "g5", "g5")
+    take(ledger, run_of(2), 99, "g4", "g5")
+    take(ledger, run_of(3), 40, "g4")
+    take(ledger, run_of(4, num_nodes=4), 3, "g5")
+    take(ledger, run_of(5, mode="custom", mode_arguments=("100", "8")), 7, "g5")
+    assert usual(ledger) == {"g5": 10, "": 99, "g4": 40}
+    assert usual(ledger, num_nodes=4) == {"g5": 3}
+    assert usual(ledger, mode="custom", mode_arguments=("100", "8")) == {"g5": 7}
+    assert usual(ledger, mode="custom", mode_arguments=("100", "9")) == {}
+
+
+def test_offers_without_capacity_say_nothing_of_the_machine_that_came(ledger: SqliteLedger) -> None:
+    """A run whose first offers were refused measures the type that it got."""
+    full = CreateMachine(machine_id="digits-1-m1", offers=(replace(OFFER, instance_type="g4"),), lifetime=HOUR)
+    ledger.open_run(run_of(1), NOW)
+    ledger.close_intent(ledger.intend("digits-1", full, NOW), IntentState.FAILED, NOW, "no capacity")
+    take(ledger, run_of(1), 10, "g5")
+    assert usual(ledger) == {"g5": 10}
 
 
 def test_each_mode_of_a_run_has_its_own_outcome_and_duration(ledger: SqliteLedger) -> None:
     """A run that changes its mode has no outcome until the new one has; the one that it has left still counts."""
-    first = LaunchSpec(run_id="digits-1", provider="local", job=msgspec.structs.replace(JOB, mode="validate"))
-    ledger.open_run(first, NOW)
-    ledger.note_outcome("digits-1", "succeeded", timedelta(minutes=10))
+    first = run_of(1, mode="validate")
+    take(ledger, first, 10, "g5")
     left = EarlierMode(mode="validate", outcome="succeeded", seconds=600.0)
     second = replace(first, job=msgspec.structs.replace(JOB, mode="fast"), earlier=(left,), mode_since=NOW)
     ledger.open_run(second, NOW)
@@ -167,19 +211,20 @@ def test_each_mode_of_a_run_has_its_own_outcome_and_duration(ledger: SqliteLedge
     record = ledger.run("digits-1")
     assert record is not None
     assert (record.outcome, record.spec) == ("", second)
-    assert ledger.usual_duration("digits", "validate") == timedelta(minutes=10)
-    assert ledger.usual_duration("digits", "fast") is None
+    assert usual(ledger, mode="validate") == {"g5": 10}
+    assert usual(ledger, mode="fast") == {}
     ledger.note_outcome("digits-1", "succeeded", timedelta(minutes=30))
     ledger.open_run(second, NOW)
-    assert ledger.usual_duration("digits", "fast") == timedelta(minutes=30)
+    assert usual(ledger, mode="fast") == {"g5": 30}
 
 
 def test_an_earlier_mode_took_the_time_of_its_command_not_that_of_all_machines(ledger: SqliteLedger) -> None:
     """Four machines that train for an hour are billed for four; a machine that waits overnight is billed, too."""
-    left = EarlierMode(mode="validate", outcome="succeeded", seconds=4 * 3600.0, took_seconds=3600.0)
+    left = EarlierMode(mode="custom", arguments=("7",), outcome="succeeded", seconds=4 * 3600.0, took_seconds=3600.0)
     fast = msgspec.structs.replace(JOB, mode="fast")
-    ledger.open_run(LaunchSpec(run_id="digits-1", provider="local", job=fast, earlier=(left,), mode_since=NOW), NOW)
-    assert ledger.usual_duration("digits", "validate") == HOUR
+    spec = LaunchSpec(run_id="digits-1", provider="local", job=fast, earlier=(left,), mode_since=NOW)
+    take(ledger, spec, 0, "g5", outcome="")
+    assert usual(ledger, mode="custom", mode_arguments=("7",)) == {"g5": 60}
 
 
 def test_the_writes_of_a_killed_process_are_kept(tmp_path: Path) -> None:

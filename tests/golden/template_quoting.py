@@ -11,6 +11,7 @@ KINDS = {
     ".sh.j2": {"shell"},
     ".service.j2": {"systemd", "systemd_text", "systemd_executable"},
     ".timer.j2": {"systemd"},
+    ".sbatch.j2": {"shell"},
     ".yaml.j2": {"tojson"},
     # It writes units as well.
     "deadline.sh.j2": {"shell", "systemd"},

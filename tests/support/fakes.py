@@ -165,6 +165,9 @@ class FakeProvider:
         check_id(machine_id)
         self.there = tuple(each for each in self.there if each.id != machine_id)
 
+    def delete_volume(self, volume_id: str, region: str) -> None:
+        self.leftovers = tuple(left for left in self.leftovers if (left.id, left.region) != (volume_id, region))
+
     def release(self, run_id: str) -> Sequence[str]:
         self.released.append(run_id)
         self.leftovers = tuple(left for left in self.leftovers if left.run_id != run_id or left.kept)

@@ -13,8 +13,9 @@ from tests.trainer.ranks import OnRanks, ranks_as_threads
 from trainer.group.distributed import ProcessGroup
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> None:
+    """Sums have the same bits in all tests of a module, and in what its own fixtures have trained."""
     torch.set_num_threads(1)
 
 

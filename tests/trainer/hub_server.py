@@ -21,12 +21,19 @@ SHA = "c0ffee" * 6 + "0000"
 BIG_SUFFIXES = (".safetensors", ".onnx", ".png")
 
 
+def _opened() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class Hub:
     """A Hub. `commits` are the files of each commit, by path; `tokens` may write.
 
     `models` are the files of public models by name and path, `downloads` the paths that were downloaded of them, and
-    `readers` what readers sent as their authorization.
+    `readers` what readers sent as their authorization. So many of the next commits are refused as `refusals` says, and
+    commits wait for `open`.
     """
 
     tokens: frozenset[str]
@@ -38,6 +45,8 @@ class Hub:
     models: dict[str, dict[str, bytes]] = field(default_factory=dict)
     downloads: list[str] = field(default_factory=list)
     readers: set[str] = field(default_factory=set)
+    refusals: int = 0
+    open: threading.Event = field(default_factory=_opened)
 
     def find_model(self, path: str) -> str | None:
         """Return the public model that a request is about."""
@@ -75,6 +84,10 @@ class Hub:
         if path.endswith(".git/info/lfs/objects/batch"):
             return 200, self._batch(json.loads(body))
         if path.endswith("/commit/main"):
+            self.open.wait(timeout=60)
+            if self.refusals:
+                self.refusals -= 1
+                return 403, {"error": "Forbidden: you may not write here"}
             return self._commit(repo, [json.loads(line) for line in body.splitlines()])
         return 404, {"error": f"nothing at {path}"}
 

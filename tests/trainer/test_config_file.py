@@ -111,7 +111,12 @@ def values(hint: Any, bounds: Any) -> st.SearchStrategy[Any]:
         return st.lists(kinds[parts[0]], max_size=3).map(tuple)
     if get_origin(hint) is tuple:
         return st.tuples(*(kinds[part] for part in parts))
-    return st.none() | kinds[parts[0]] if parts else kinds[hint]
+    if parts:  # a union
+        choices: list[st.SearchStrategy[Any]] = [
+            st.none() if part is type(None) else values(part, bounds) for part in parts
+        ]
+        return st.one_of(choices)
+    return kinds[hint]
 
 
 def drawn(node: Any, draw: Callable[[st.SearchStrategy[Any]], Any]) -> Any:

@@ -230,3 +230,19 @@ def test_an_abandoned_reader_stops_when_its_workers_are_closed() -> None:
     wait_until_ended(workers)
     assert not workers & read_epoch(loader, 0)[1]
     loader.close()
+
+
+def test_loader_is_closed_while_a_worker_is_still_starting() -> None:
+    """On a busy machine, a stop right after the start. The second worker sleeps before it handles any signal."""
+    script = (
+        "import os, time, torch\n"
+        "from tests.trainer.test_data_workers import BatchLoader, Whose\n"
+        "forks = [0]\n"
+        "def sleep(): time.sleep(5 if forks[-1] == 2 else 0)\n"
+        "os.register_at_fork(before=lambda: forks.append(forks[-1] + 1), after_in_child=sleep)\n"
+        "loader = BatchLoader(Whose(), seed=0, device=torch.device('cpu'), workers=2)\n"
+        "next(loader.batches(epoch=0, batch_size=4))\n"
+        "loader.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr

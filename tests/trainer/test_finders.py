@@ -219,6 +219,7 @@ def test_suggested_rate_is_the_one_to_set_when_rates_are_scaled(tmp_path: Path) 
     assert f"--set optimizer.learning_rate={suggestion.valley / 4:.2g} " in said[-1]
 
 
+@pytest.mark.timeout(400)
 def test_find_batch_finds_the_limit_of_the_address_space(tmp_path: Path) -> None:
     """Under RLIMIT_AS a real allocator refuses; the largest size that it allowed is named."""
     program = harness.under_address_limit(
@@ -228,7 +229,7 @@ def test_find_batch_finds_the_limit_of_the_address_space(tmp_path: Path) -> None
         "environ={}, stop=StopFlag())",
     )
     argv = [sys.executable, "-c", program]
-    ended = subprocess.run(argv, env=harness.plain_environ(), capture_output=True, text=True, timeout=90, check=False)
+    ended = subprocess.run(argv, env=harness.plain_environ(), capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "run out of memory): --set micro_batch=" in ended.stdout
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY

@@ -14,7 +14,7 @@ from tests.trainer.hub_server import serving_hub
 from trainer.base.contract import read_contract
 from trainer.checkpoints.store import load_checkpoint
 from trainer.recipes.digits import SmallResNet
-from trainer.report.kaggle import render_metadata
+from trainer.report.publish.kaggle import render_metadata
 
 TOKEN = "hf_secret"
 ONE_EPOCH = ("epochs=1", "batch_size=64", "model.width=6", "curves=false", "onnx=false")

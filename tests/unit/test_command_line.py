@@ -16,7 +16,7 @@ from orchestrator.core.errors import BadRequestError
 COMMANDS = sorted(namespace.task_names)
 ACTING = {
     *("bootstrap", "fetch", "launch", "reap", "recover", "resume"),
-    *("selftest", "start", "stop", "sync-code", "sync-data", "teardown"),
+    *("selftest", "start", "stop", "sync-code", "sync-data", "teardown", "volumes"),
 }
 """What makes, changes or ends something."""
 

@@ -249,7 +249,8 @@ def test_a_start_on_a_machine_that_ends_too_early_names_the_command(
         now=NOW,
         machines=(READY,),
         report=msgspec.structs.replace(report, machine=READY.id, command=Command()),
-        usual_duration=usual,
+        machine_type="g5.xlarge",
+        usual_durations={} if usual is None else {"g5.xlarge": usual},
         has_results=has_results,
     )
     resumed = plan_launch(spec, there, AfterStart(follow=False, destination=None))

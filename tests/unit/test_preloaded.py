@@ -118,6 +118,14 @@ def test_one_that_is_killed_is_gone(tmp_path: Path) -> None:
         assert not Path(f"/proc/{process.pid}").exists()
 
 
+def test_one_that_takes_too_long_says_where(tmp_path: Path) -> None:
+    """As pytest does, whose faulthandler is on."""
+    (tmp_path / "mine.py").write_text("import faulthandler, time\nfaulthandler.enable()\ntime.sleep(60)\n")
+    with pytest.raises(subprocess.TimeoutExpired) as late:
+        run([sys.executable, "-m", "mine"], preload=["json"], timeout=2, cwd=tmp_path)
+    assert 'mine.py", line 3 in <module>' in late.value.__notes__[0]
+
+
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     """As by subprocess."""
     with pytest.raises(FileNotFoundError):

@@ -6,8 +6,10 @@ A recipe subclasses `Settings` and adds groups of its own (`model`, `data`, ...)
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trainer.base.errors import BadRequestError
 from trainer.base.setting import setting
 
+AUTO = "auto"
 OptimizerName = Literal["adamw", "adam", "sgd", "muon"]
 ScheduleName = Literal[
     "cosine", "constant", "linear", "exponential", "step", "one_cycle", "warm_restarts", "warmup_stable_decay"
@@ -21,7 +23,9 @@ class OptimizerSettings:
     name: OptimizerName = setting(
         "adamw", "muon: for hidden weights of two dimensions, adamw for the others", change="announced"
     )
-    learning_rate: float = setting(1e-3, "the peak rate, for a batch of base_batch", above=0, change="announced")
+    learning_rate: float | Literal["auto"] = setting(
+        1e-3, "the peak rate, for a batch of base_batch; auto: a range test finds it", above=0, change="announced"
+    )
     rate_factor: float = setting(
         1.0, "multiplies the rate: 0.1 lowers it in a run that goes on", above=0, change="announced"
     )
@@ -37,6 +41,21 @@ class OptimizerSettings:
     most_skips: int = setting(
         20, "this many steps in a row with a gradient that isn't finite end the run", minimum=1, change="freely"
     )
+
+    @property
+    def rate(self) -> float:
+        """The learning rate as a number.
+
+        Raises:
+            BadRequestError: it has to be found first (`trainer.find.auto_rate`).
+        """
+        if isinstance(self.learning_rate, str):
+            raise BadRequestError(
+                "optimizer.learning_rate=auto is no number",
+                why="only a training finds the rate, at its start",
+                fix="give a number, for example the one that find-lr suggests",
+            )
+        return self.learning_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +194,12 @@ class PublishSettings:
 
     license: str = setting("", "the Hub's identifier: apache-2.0, mit, cc-by-4.0, ...", change="freely")
     hub_repo: str = setting("", "OWNER/NAME on the Hugging Face Hub", change="freely")
+    hub_during: bool = setting(False, "push new best weights during the training as well", change="freely")
     hub_private: bool = setting(True, "a new repository is private", change="freely")
-    kaggle_dataset: str = setting("", "OWNER/SLUG", change="freely")
+    kaggle_dataset: str = setting("", "OWNER/SLUG: write the folder of a Kaggle data set", change="freely")
+    kaggle_upload: bool = setting(
+        False, "upload its files instead: a new version, or a new private data set", change="freely"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

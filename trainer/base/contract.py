@@ -17,6 +17,16 @@ LAPTOP_RESULTS = "kedge-results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KaggleAccess:
+    """Kaggle's address (empty: the public one), and a token, or a user's name and key, which the repr leaves out."""
+
+    token: str = field(default="", repr=False)
+    username: str = ""
+    key: str = field(default="", repr=False)
+    endpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunContract:
     """Where this run's files are, when it has to stop, and which of its processes this is.
 
@@ -38,6 +48,7 @@ class RunContract:
     world_size: int
     deadline_file: Path | None = None
     hub: HubAccess = field(default_factory=HubAccess)
+    kaggle: KaggleAccess = field(default_factory=KaggleAccess)
     fetched: bool = False
 
     def path_for_user(self, path: Path) -> Path:
@@ -81,6 +92,12 @@ def read_contract(
         local_rank=int(_number(environ, "LOCAL_RANK") or 0),
         world_size=int(_number(environ, "WORLD_SIZE") or 1),
         hub=HubAccess(token=environ.get("HF_TOKEN"), endpoint=environ.get("HF_ENDPOINT")),
+        kaggle=KaggleAccess(
+            token=environ.get("KAGGLE_API_TOKEN", ""),
+            username=environ.get("KAGGLE_USERNAME", ""),
+            key=environ.get("KAGGLE_KEY", ""),
+            endpoint=environ.get("KAGGLE_API_ENDPOINT", ""),
+        ),
         fetched=output_dir is None and "KEDGE_OUTPUT_DIR" in environ,
     )
 

@@ -92,7 +92,7 @@ def visible(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else _escaped(letter) for letter in text)
 
 
-def first_line(err: BaseException) -> str:
+def first_line(err: BaseException | str) -> str:
     """Return the first line of an error's message without colours, or the error's type if it has no message."""
     plain = _COLOURS.sub("", str(err)).strip()
     return clip((plain or type(err).__name__).splitlines()[0])

@@ -135,7 +135,8 @@ def _check_bounds(value: Any, bounds: Any) -> None:
         for part in value:
             _check_bounds(part, bounds)
         return
-    minimum, above, below = (None if value is None else bounds.get(name) for name in ("minimum", "above", "below"))
+    has_bounds = not (value is None or isinstance(value, str))
+    minimum, above, below = (bounds.get(name) if has_bounds else None for name in ("minimum", "above", "below"))
     if minimum is not None and value < minimum:
         raise ValueError(f"at least {minimum}")
     if above is not None and value <= above:

@@ -104,6 +104,8 @@ class Workload:
 
     Export and report:
         export_inputs: example inputs for the ONNX export, batch first, at least two samples; None: no export.
+        export_names: of the exported model's inputs and of its outputs; None: `input`, `output`, numbered if there are
+            several.
         flops_per_sample: operations of one sample's forward and backward pass, for MFU; None: counted.
         trainable_only: save and export only weights that are trained (LoRA). The others are as the recipe builds them.
         exports: makes what model.safetensors holds of the model with the weights to export; None: these weights.
@@ -128,6 +130,7 @@ class Workload:
     best_is: Literal["min", "max"] = "min"
     samples: Callable[[nn.Module, Moment], Mapping[str, Any]] | None = None
     export_inputs: tuple[torch.Tensor, ...] | None = None
+    export_names: tuple[Sequence[str], Sequence[str]] | None = None
     flops_per_sample: float | None = None
     trainable_only: bool = False
     exports: Callable[[nn.Module], Mapping[str, torch.Tensor]] | None = None

@@ -1,4 +1,7 @@
-"""Reads files of torch.save without running code in them; refuses anything but plain containers and tensors."""
+"""Reads files of torch.save without running code in them; refuses anything but plain containers and tensors.
+
+NumPy's arrays and numbers are left out: trainers save NumPy's random state beside the weights.
+"""
 
 import io
 import mmap
@@ -14,6 +17,7 @@ from pickle import UnpicklingError
 from typing import Any, BinaryIO, cast
 
 import torch
+from torch.serialization import safe_globals
 
 from trainer.base.errors import clip, first_line
 
@@ -35,12 +39,28 @@ _LOAD_ERRORS = (
 )
 # The modules of the functions that rebuild torch.save's containers and tensors.
 _HARMLESS = ("torch.", "collections.OrderedDict")
+# What pickles of NumPy's arrays and numbers name, in NumPy 1 and 2.
+_OF_NUMPY = (
+    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    *(f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")),
+    *("numpy.ndarray", "numpy.dtype", "_codecs.encode", "__builtin__.bytes", "builtins.bytes"),
+)
 _SAFE_SINCE = (2, 6)
 """The first torch with a safe `weights_only`. Source: CVE-2025-32434 (GHSA-53q9-r3pm-6pq6): up to 2.5.1 a file could
 run code in spite of it."""
 # Before torch.save wrote zip files, it wrote five pickles in a row: magic number, version, system, content, keys.
 _PICKLES_IN_A_ROW = 5
 _LONGEST_NAME = 255
+
+
+class LeftOut:
+    """Stands for something of NumPy in a file: nothing of it is read, and no code of NumPy is called."""
+
+    def __init__(self, *_: object) -> None:
+        """Take no notice of what it would be made of."""
+
+    def __setstate__(self, _: object) -> None:
+        """Take no notice of its state."""
 
 
 class UnsafeFileError(ValueError):
@@ -60,7 +80,7 @@ def read_pickled(path: Path) -> Any:
         if zipfile.is_zipfile(path):
             _check_zip(path)
         _require_short_names(path)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), safe_globals([(LeftOut, name) for name in _OF_NUMPY]):
             warnings.simplefilter("ignore")  # the warning about another pickle protocol
             return torch.load(path, map_location="cpu", weights_only=True)
     except zipfile.BadZipFile as err:
@@ -73,11 +93,11 @@ def read_pickled(path: Path) -> Any:
 
 
 def list_calls(path: Path) -> list[str]:
-    """List the globals that unpickling a file would import, except torch's own, without importing them."""
+    """List the globals that unpickling a file would import, except torch's and NumPy's, without importing them."""
     names: set[str] = set()
     with suppress(*_LOAD_ERRORS, ValueError, OSError, zipfile.BadZipFile):
         names.update(_names(path))
-    return sorted(name for name in names if not name.startswith(_HARMLESS))
+    return sorted(name for name in names if not name.startswith(_HARMLESS) and name not in _OF_NUMPY)
 
 
 def _names(path: Path) -> Iterator[str]:

@@ -36,10 +36,12 @@ def decode_image(data: bytes) -> torch.Tensor:
     """Decode an image, to RGB (3, H, W) in uint8."""
     from PIL import Image  # noqa: PLC0415 - an optional package
 
+    from trainer.data.files.pictures import DAMAGED  # noqa: PLC0415
+
     try:
         with Image.open(io.BytesIO(data), formats=_PILLOW_FORMATS) as image:
             pixels_HWC = np.array(image.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, MemoryError, Image.DecompressionBombError) as err:
+    except DAMAGED as err:
         raise UndecodableError(str(err)) from err
     return torch.from_numpy(pixels_HWC).permute(2, 0, 1).contiguous()
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data._utils import signal_handling
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 # Copies of this process can use what can't be pickled: functions within functions, recipes outside of any package.
@@ -59,6 +60,10 @@ class Workers(Generic[T]):
         self._loader._iterator = None  # it would be asked again
         if iterator is None:
             return
+        # A worker that is ended before it handles SIGTERM would count as one that has crashed.
+        if getattr(iterator, "_worker_pids_set", False):
+            signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # torch doesn't export it
+            iterator._worker_pids_set = False
         for process in getattr(iterator, "_workers", ()):
             process.terminate()
         iterator._shutdown_workers()

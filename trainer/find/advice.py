@@ -183,7 +183,7 @@ def render_advice(advice: Advice) -> str:
 
 
 def _rate(settings: Settings) -> float:
-    return settings.optimizer.learning_rate * settings.optimizer.rate_factor
+    return settings.optimizer.rate * settings.optimizer.rate_factor
 
 
 def _scale(settings: Settings, gpus: int, per_device: int) -> Scaled:

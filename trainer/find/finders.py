@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,14 @@ from trainer.base.errors import BadRequestError, DeviceMemoryError
 from trainer.base.memory import is_out_of_memory
 from trainer.base.recipe import Moment, Recipe
 from trainer.data.loader import BatchLoader
-from trainer.find.lr_finder import Suggestion, draw_sweep, repeat_batches, suggest_rate, sweep_learner
+from trainer.find.lr_finder import (
+    LearningRateSweep,
+    Suggestion,
+    draw_sweep,
+    repeat_batches,
+    suggest_rate,
+    sweep_learner,
+)
 from trainer.find.trial import Say, Trial, make_batch, prepare_trial
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.step.batch import BatchPlan
@@ -35,18 +43,8 @@ def find_learning_rate(
     """
     with process_group(contract) as group:
         trial = prepare_trial(recipe, build_workload(recipe, group), contract, group, say)
-        plan, factor = trial.plan, _factor_to_peak(recipe.settings.optimizer, trial.plan)
-        loader = BatchLoader(
-            trial.workload.train_data,
-            collate=trial.workload.collate,
-            seed=recipe.settings.seed,
-            device=group.device,
-            rank=group.rank,
-            world_size=group.size,
-            workers=recipe.settings.workers,
-        )
-        with closing(loader), closing(repeat_batches(loader, batch_size=plan.batch_size)) as batches:
-            sweep = sweep_learner(trial.learner, batches, lowest=lowest, highest=highest, steps=steps)
+        plan, factor = trial.plan, factor_to_peak(recipe.settings.optimizer, trial.plan)
+        sweep = sweep_trial(trial, recipe.settings, lowest=lowest, highest=highest, steps=steps)
     suggestion = suggest_rate(sweep)
     if group.is_main:
         contract.output_dir.mkdir(parents=True, exist_ok=True)
@@ -56,6 +54,29 @@ def find_learning_rate(
         shown = contract.path_for_user(contract.output_dir / CURVE)
         say(f"--set optimizer.learning_rate={suggestion.valley / factor:.2g}   curve: {shown}")
     return suggestion
+
+
+def sweep_trial(
+    trial: Trial, settings: Settings, *, lowest: float = 1e-6, highest: float = 1.0, steps: int = 200
+) -> LearningRateSweep:
+    """Run the range test on a trial, with the training batches of its first epochs; collective."""
+    group = trial.learner.group
+    loader = BatchLoader(
+        trial.workload.train_data,
+        collate=trial.workload.collate,
+        seed=settings.seed,
+        device=group.device,
+        rank=group.rank,
+        world_size=group.size,
+        workers=settings.workers,
+    )
+    with closing(loader), closing(repeat_batches(loader, batch_size=trial.plan.batch_size)) as batches:
+        return sweep_learner(trial.learner, batches, lowest=lowest, highest=highest, steps=steps)
+
+
+def factor_to_peak(settings: OptimizerSettings, plan: BatchPlan) -> float:
+    """Return the peak rate of this batch as a multiple of optimizer.learning_rate."""
+    return scale_learning_rate(replace(settings, learning_rate=1.0), batch_size=plan.batch_size)
 
 
 def find_micro_batch(recipe: Recipe[Any], contract: RunContract, say: Say, *, most: int = MOST_SAMPLES) -> int:
@@ -145,8 +166,3 @@ def _check_not_sharded(settings: Settings, contract: RunContract) -> None:
             why="each forward pass has collectives: a process that runs out of memory would leave the others waiting",
             fix="leave compute.fully_shard off to measure the whole model; its shards need less memory",
         )
-
-
-def _factor_to_peak(settings: OptimizerSettings, plan: BatchPlan) -> float:
-    """Return the peak rate of this batch as a multiple of optimizer.learning_rate."""
-    return scale_learning_rate(settings, batch_size=plan.batch_size) / settings.learning_rate

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainer.base.errors import BadRequestError
 from trainer.base.recipe import Moment
@@ -24,6 +25,8 @@ SMOOTHING = 0.05
 DIVERGED = 4.0
 """The test ends when the smoothed loss is this many times the best one."""
 _FEWEST_POINTS = 10
+_NOISY, _DIVERGING = 10, 5
+"""Points at both ends where the steepest fall isn't looked for: a mean of few losses, and the loss about to diverge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ def suggest_rate(sweep: LearningRateSweep) -> Suggestion:
         )
     losses = np.asarray(sweep.losses)
     return Suggestion(
-        steepest=sweep.rates[int(np.gradient(losses).argmin())],
+        steepest=sweep.rates[_find_steepest(losses)],
         valley=sweep.rates[_find_valley(sweep.losses)],
         before_divergence=sweep.rates[int(losses.argmin())] / 10,
     )
@@ -134,6 +137,14 @@ def draw_sweep(sweep: LearningRateSweep, suggestion: Suggestion, path: Path) -> 
     axes.set(xscale="log", xlabel="learning rate", ylabel="loss")
     axes.legend()
     figure.savefig(path, dpi=150)
+
+
+def _find_steepest(losses: NDArray[np.float64]) -> int:
+    """Find where the loss falls most from one rate to the next, in a long curve without its ends."""
+    slopes = np.gradient(losses)
+    if len(losses) < _NOISY + _DIVERGING + _FEWEST_POINTS:
+        return int(slopes.argmin())
+    return _NOISY + int(slopes[_NOISY:-_DIVERGING].argmin())
 
 
 def _find_valley(losses: Sequence[float]) -> int:

@@ -1,13 +1,13 @@
 """What the measurements share: a recipe's learner without a run, and batches of any size."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any
 
 import torch
 
-from trainer.base.config import Settings
+from trainer.base.config import AUTO, Settings
 from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError
 from trainer.base.memory import RESTART_FILE
@@ -41,7 +41,7 @@ def prepare_trial(
     Raises:
         BadRequestError: the batch or the settings can't be trained.
     """
-    settings: Settings = recipe.settings
+    settings = _with_any_rate(recipe.settings)
     plan = plan_batch(
         batch_size=settings.batch_size,
         world_size=group.size,
@@ -55,6 +55,13 @@ def prepare_trial(
     learner = make_learner(settings, workload, group, plan, restart_file=nowhere, say=say)
     seed_all(seed=settings.seed, rank=group.rank, step=0)
     return Trial(workload=workload, plan=plan, learner=learner)
+
+
+def _with_any_rate(settings: Settings) -> Settings:
+    """Return the settings with a number as learning rate: the steps of a trial have rates of their own."""
+    if settings.optimizer.learning_rate != AUTO:
+        return settings
+    return replace(settings, optimizer=replace(settings.optimizer, learning_rate=1.0))
 
 
 def make_batch(workload: Workload, size: int, device: torch.device) -> Batch:

@@ -17,6 +17,7 @@ from trainer.report.status import is_validation
 
 Row = Mapping[str, Any]
 _BLUE, _ORANGE, _GREEN, _GREY = "#1f5fa8", "#d9731a", "#2a7f4f", "#777777"
+_METRICS = (_GREEN, _BLUE, _ORANGE, _GREY, "#7b4fa3", "#b3312c", "#17a0a8", "#8a6d1a")
 
 
 def draw_curves(rows: Sequence[Row], path: Path, *, title: str, best_epoch: int) -> None:
@@ -63,7 +64,7 @@ def _draw_loss(ax: Axes, train: Sequence[Row], validation: Sequence[Row]) -> Non
 
 
 def _draw_metrics(ax: Axes, validation: Sequence[Row], names: Sequence[str]) -> None:
-    for name, color in zip(names, (_GREEN, _BLUE, _ORANGE, _GREY) * len(names), strict=False):
+    for name, color in zip(names, _METRICS * len(names), strict=False):
         label = name.removeprefix("val_").replace("_", " ")
         _line(ax, validation, name, color=color, label=f"validation {label}", marker="o", markersize=4)
     if all("accuracy" in name for name in names):
@@ -94,6 +95,9 @@ def _draw_memory(ax: Axes, train: Sequence[Row]) -> None:
 
 def _line(ax: Axes, rows: Sequence[Row], name: str, **style: Any) -> None:
     points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+    if len(points) == 1:
+        # A line through one point is invisible.
+        style = {"marker": "o", "markersize": 4, **style}
     ax.plot([step for step, _ in points], [value for _, value in points], **style)
 
 

@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError, first_line
 from trainer.base.files import write_atomically
+from trainer.group.distributed import ProcessGroup
 from trainer.report.time_shares import DATA, STEP, measure_shares, render_shares
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,25 @@ def parse_profile(text: str) -> ProfileRequest:
     if not 1 <= first <= last:
         raise BadRequestError(f"--profile {text} has no steps", why="steps count from 1, upwards", fix=_FIX)
     return ProfileRequest(first=first, last=last, all_ranks=found[3] is not None)
+
+
+def open_profiler(
+    request: ProfileRequest, total_steps: int, group: ProcessGroup, contract: RunContract, say: Callable[[str], None]
+) -> "StepProfiler":
+    """Make the profiler of a run.
+
+    Raises:
+        BadRequestError: the run ends before the steps to trace.
+    """
+    request.check(total_steps)
+    return StepProfiler(
+        request,
+        contract.output_dir,
+        device=group.device,
+        rank=group.rank,
+        say=say,
+        path_for_user=contract.path_for_user,
+    )
 
 
 class StepProfiler:

@@ -20,9 +20,11 @@ from trainer.base.sources import SampleSource, StreamSource
 from trainer.base.start_from import StartFrom
 from trainer.checkpoints.saver import Saver
 from trainer.data.loader import BatchLoader
+from trainer.find.auto_rate import settle_rate
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
-from trainer.report.profile import ProfileRequest, StepProfiler
+from trainer.report.profile import ProfileRequest, open_profiler
+from trainer.report.publish.best_push import open_pusher
 from trainer.report.rows import make_meter
 from trainer.report.samples import FOLDER as SAMPLES
 from trainer.report.samples import SampleFolder
@@ -66,7 +68,9 @@ def run_recipe(
         TrainerError: training failed; status.json has "failed" and the reason.
     """
     console = Console(enabled=contract.rank == 0)
+    check_outputs(recipe.settings, contract)
     with process_group(contract) as group:
+        recipe = settle_rate(recipe, contract, group, start, console.say)
         run = _assemble(name, recipe, contract, group, stop, console, start, profile)
         if _is_complete(run, is_local_main=contract.local_rank == 0):
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
@@ -99,7 +103,6 @@ def _assemble(
     profile: ProfileRequest | None,
 ) -> Run:
     settings = recipe.settings
-    check_outputs(settings, contract)
     workload = build_workload(recipe, group)
     plan = plan_batch(
         batch_size=settings.batch_size,
@@ -112,7 +115,9 @@ def _assemble(
     best = choose_best_metric(settings.validate, workload)
     rate_of = plan_rates(settings, plan, workload.make_schedule)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
-    observers = _make_observers(profile, plan, group, contract, console)
+    observers: list[StepObserver] = []
+    if profile is not None:
+        observers.append(open_profiler(profile, plan.total_steps, group, contract, console.say))
     opened = open_run_folders(name, settings, workload, group, contract, console.say, plan=plan, start=start)
     group.broadcast_from_main(lambda: save_config(contract.output_dir / CONFIG_FILE, settings))
     saver = Saver(opened.store, device=group.device)
@@ -158,6 +163,9 @@ def _assemble(
             samples=SampleFolder(contract.output_dir / SAMPLES, settings.samples, steps_per_epoch=plan.steps_per_epoch),
             lap=Lap(lambda: _settle(group.device)),
             meter=meter,
+            pusher=open_pusher(
+                settings.publish, opened.store, contract.hub, console.say, name=name, is_possible=not workload.exports
+            ),
         ),
         control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
         stall_watchdog=StallWatchdog(settings.stall),
@@ -191,27 +199,11 @@ def _closing_parts(run: Run) -> Iterator[None]:
             run.train_loader.close,
             run.validation_loader.close,
             run.stall_watchdog.close,
+            run.report.pusher.close,
             *(observer.close for observer in run.observers),
         ):
             stack.callback(close)
         yield
-
-
-def _make_observers(
-    profile: ProfileRequest | None, plan: BatchPlan, group: ProcessGroup, contract: RunContract, console: Console
-) -> list[StepObserver]:
-    if profile is None:
-        return []
-    profile.check(plan.total_steps)
-    profiler = StepProfiler(
-        profile,
-        contract.output_dir,
-        device=group.device,
-        rank=group.rank,
-        say=console.say,
-        path_for_user=contract.path_for_user,
-    )
-    return [profiler]
 
 
 def _make_loader(
@@ -244,7 +236,7 @@ def _announce_rates(settings: Settings, plan: BatchPlan, console: Console) -> No
     peak = scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)
     if settings.optimizer.scaling != "none":
         console.say(
-            f"learning rate {peak:.3g}: {settings.optimizer.learning_rate:.3g} at a batch of "
+            f"learning rate {peak:.3g}: {settings.optimizer.rate:.3g} at a batch of "
             f"{settings.optimizer.base_batch}, scaled to {plan.batch_size} ({settings.optimizer.scaling})"
         )
     for concern in (find_batch_concern(plan), find_schedule_concern(settings.schedule, plan)):
@@ -285,6 +277,7 @@ def _attach_watchers(run: Run, contract: RunContract) -> None:
         run.console.say(f"stalled at step {run.progress.step}: {stall}" if stall else "no longer stalled")
 
     run.stall_watchdog.start(report)
+    run.report.pusher.start()
     trackers = open_trackers(
         run.settings.track,
         contract.output_dir,

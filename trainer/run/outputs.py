@@ -11,8 +11,9 @@ from torch import nn
 
 from trainer.base.config import Settings
 from trainer.base.contract import RunContract
+from trainer.base.errors import BadRequestError
 from trainer.base.files import write_atomically
-from trainer.base.hub import check_hub, push
+from trainer.base.hub import check_hub
 from trainer.base.setting import flatten_settings
 from trainer.checkpoints.document import write_document
 from trainer.checkpoints.loading import all_rows, load_best, load_newest
@@ -20,8 +21,10 @@ from trainer.checkpoints.tree import WEIGHTS, State, flatten
 from trainer.checkpoints.weights import load_weights, match_weights
 from trainer.group.distributed import ALONE
 from trainer.report.hardware import device_name
-from trainer.report.kaggle import check_dataset, write_dataset
 from trainer.report.model_card import CardFacts, render_card
+from trainer.report.publish.hub import push
+from trainer.report.publish.kaggle import check_dataset, write_dataset
+from trainer.report.publish.kaggle_upload import check_upload, upload_dataset
 from trainer.report.status import read_metrics
 from trainer.report.trackers import check_trackers
 from trainer.run.run import Run
@@ -46,8 +49,27 @@ def check_outputs(settings: Settings, contract: RunContract) -> None:
     check_trackers(settings.track)
     if settings.publish.hub_repo:
         check_hub(settings.publish.hub_repo, contract.hub)
+    if settings.publish.hub_during:
+        _check_push_during(settings)
     if settings.publish.kaggle_dataset:
         check_dataset(settings.publish.kaggle_dataset)
+    if settings.publish.kaggle_upload:
+        check_upload(settings.publish.kaggle_dataset, contract.kaggle)
+
+
+def _check_push_during(settings: Settings) -> None:
+    if not settings.publish.hub_repo:
+        raise BadRequestError(
+            "publish.hub_during=true has no repository to push to",
+            why="publish.hub_repo is not set",
+            fix="add --set publish.hub_repo=OWNER/NAME",
+        )
+    if settings.compute.fully_shard:
+        raise BadRequestError(
+            "publish.hub_during=true does not work with compute.fully_shard",
+            why="the best weights are shards, on several machines, until the end of the run",
+            fix="leave publish.hub_during off: they are pushed at the end",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +112,7 @@ def write_outputs(run: Run, selected: SelectedWeights, contract: RunContract, *,
 
     Raises:
         ExportError: the exported model's outputs differ from the trained model's.
-        PublishError: the Hub refuses; all files are written.
+        PublishError: the Hub or Kaggle refuses; all files are written.
     """
     folder = contract.output_dir
     if run.settings.curves and _has(run, "curves.png", "matplotlib"):
@@ -133,7 +155,7 @@ def _export(
 ) -> None:
     from trainer.report.export import export_onnx  # noqa: PLC0415
 
-    difference = export_onnx(_load_selected(run, selected), inputs, path)
+    difference = export_onnx(_load_selected(run, selected), inputs, path, names=run.workload.export_names)
     run.console.say(f"ONNX: {contract.path_for_user(path)}, largest difference from torch {difference:.1e}")
 
 
@@ -169,14 +191,22 @@ def _card_facts(run: Run, selected: SelectedWeights, files: list[Path]) -> CardF
 def _publish(run: Run, contract: RunContract, summary: str) -> None:
     publish = run.settings.publish
     files = [contract.output_dir / _CARD, *_list_files(contract.output_dir)]
-    if publish.kaggle_dataset:
+    if publish.kaggle_dataset and not publish.kaggle_upload:
         folder = contract.output_dir / "kaggle"
         write_dataset(folder, publish.kaggle_dataset, files, license_id=publish.license)
         run.console.say(f"Kaggle: kaggle datasets create -p {contract.path_for_user(folder)}")
     if publish.hub_repo:
         message = f"{run.spec.name}: {summary}"
-        address = push(publish.hub_repo, files, contract.hub, private=publish.hub_private, message=message)
+        run.report.pusher.wait()
+        named = {path.name: path for path in files}
+        address = push(publish.hub_repo, named, contract.hub, private=publish.hub_private, message=message)
         run.console.say(f"Hub: {address}")
+    # Last, because each upload is another version, whereas the Hub takes only what has changed.
+    if publish.kaggle_upload:
+        notes = f"{run.spec.name}: {summary}"
+        dataset, license_id = publish.kaggle_dataset, publish.license
+        address = upload_dataset(dataset, files, contract.kaggle, license_id=license_id, notes=notes)
+        run.console.say(f"Kaggle: {address}")
 
 
 def _list_files(folder: Path) -> list[Path]:

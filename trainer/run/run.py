@@ -15,6 +15,7 @@ from trainer.checkpoints.store import CheckpointStore
 from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup
 from trainer.report.console import Console
+from trainer.report.publish.best_push import BestPusher
 from trainer.report.rows import Meter
 from trainer.report.samples import SampleFolder
 from trainer.report.status import MetricsLog, Status, StatusFile
@@ -89,6 +90,7 @@ class Report:
     samples: SampleFolder
     meter: Meter
     lap: Lap
+    pusher: BestPusher
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
 

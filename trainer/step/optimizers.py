@@ -167,7 +167,7 @@ def _make_adam(
     first, second = settings.betas
     return kind(
         [dict(group) for group in groups],
-        lr=settings.learning_rate,
+        lr=settings.rate,
         betas=(first, second),
         weight_decay=settings.weight_decay,
         fused=_can_be_fused(groups),
@@ -177,7 +177,7 @@ def _make_adam(
 def _make_sgd(groups: Sequence[Mapping[str, Any]], settings: OptimizerSettings) -> torch.optim.Optimizer:
     optimizer = torch.optim.SGD(
         [dict(group) for group in groups],
-        lr=settings.learning_rate,
+        lr=settings.rate,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         nesterov=settings.momentum > 0,
@@ -200,7 +200,7 @@ def _make_muon(groups: Sequence[Mapping[str, Any]], settings: OptimizerSettings)
         )
     return torch.optim.Muon(
         [dict(group) for group in groups],
-        lr=settings.learning_rate,
+        lr=settings.rate,
         weight_decay=settings.weight_decay,
         momentum=settings.momentum,
         nesterov=settings.momentum > 0,

@@ -18,7 +18,7 @@ def scale_learning_rate(settings: OptimizerSettings, *, batch_size: int) -> floa
     Raises:
         BadRequestError: scaling is set without a base batch.
     """
-    peak = settings.learning_rate * settings.rate_factor
+    peak = settings.rate * settings.rate_factor
     if settings.scaling == "none":
         return peak
     if not settings.base_batch:

@@ -16,9 +16,10 @@ from orchestrator.adapters.cloud.listing import find_all, map_all, map_listed, m
 from orchestrator.adapters.cloud.model import Wanted, present
 from orchestrator.adapters.cloud.release import release_run
 from orchestrator.adapters.cloud.sweep import sweep_account
+from orchestrator.adapters.cloud.volumes.end import delete_volume
 from orchestrator.adapters.host.ids import check_id
 from orchestrator.adapters.ssh.keys import derive_secret
-from orchestrator.core.errors import KedgeError
+from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.machine import CLOUD_ROOT
 from orchestrator.core.ports import Supplies
 from orchestrator.core.protocol.wire import RUN_SECRETS
@@ -145,6 +146,13 @@ class CloudProvider:
     def destroy(self, machine_id: str) -> None:
         """End every instance with the machine's id, and delete its guard."""
         delete_machine(self._ctx, check_id(machine_id))
+
+    def delete_volume(self, volume_id: str, region: str) -> None:
+        """Delete a data volume that kedge made and that no machine has."""
+        volumes = self._ctx.api.volumes
+        if volumes is None:
+            raise BadRequestError(f"{self.name} has no data volumes")
+        delete_volume(volumes, volume_id, region, self._ctx.clock)
 
     def release(self, run_id: str) -> Sequence[str]:
         """Remove the run's resources and end its data volumes, once it has no machine left."""

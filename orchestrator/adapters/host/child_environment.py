@@ -28,6 +28,8 @@ AWS_PLACES = frozenset(
 )
 """Where AWS's credentials are and how they are used, never a credential itself (AWS SDKs and Tools Reference Guide)."""
 
+_OF_A_CHECK = frozenset({"PATH", "HOME", "LANG", "LANGUAGE", "TMPDIR"})
+
 # A jump host may need the user's SSH agent, a proxy command AWS's Session Manager.
 _WAY = frozenset({"SSH_AUTH_SOCK", "KRB5CCNAME", *AWS_PLACES})
 
@@ -49,3 +51,9 @@ def master_environment(environ: Mapping[str, str], address: SshAddress) -> dict[
 def client_environment(environ: Mapping[str, str], address: SshAddress) -> dict[str, str]:
     """Return the environment of an SSH client that ends with the command; the user's proxy command may run in it."""
     return dict(environ) if address.is_proxied else lasting_environment(environ)
+
+
+def check_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a job's check of its data, which the job file has chosen: it holds no secret."""
+    given = {name: value for name, value in environ.items() if name in _OF_A_CHECK or name.startswith("LC_")}
+    return given | {"PYTHONUNBUFFERED": "1"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.adapters.jobfile.parts import (
+    Checks,
     Data,
-    ExpectPart,
     FileMounts,
     Folders,
+    JobExpectPart,
+    Outputs,
     Part,
     ResourcesPart,
     Resume,
@@ -19,6 +21,7 @@ from orchestrator.adapters.jobfile.provider_parts import ProviderPart
 from orchestrator.adapters.jobfile.task_parts import Tasks
 from orchestrator.adapters.jobfile.values.fields import (
     AfterFailure,
+    Arguments,
     Bytes,
     Dollars,
     Duration,
@@ -36,8 +39,8 @@ from orchestrator.adapters.jobfile.values.fields import (
 )
 
 
-class ModePart(Part, title="mode"):
-    """A named variant of the job. Mappings are merged into the job's key by key, anything else is replaced."""
+class ModePart(Part, title="keys of a job and of a mode"):
+    """What a job and each of its modes may say."""
 
     envs: dict[Variable, VariableValue] | None = Field(
         default=None,
@@ -63,6 +66,12 @@ class ModePart(Part, title="mode"):
         examples=["2..4"],
     )
     resources: ResourcesPart | None = Field(default=None, description="What to run on.")
+    check: Checks | None = Field(
+        default=None,
+        description="A command, or a list of them, that checks the data on this computer, after your yes and before "
+        "anything is created: one line each, without a shell; `$NAME` is one of the job's `envs`; default: none.",
+        examples=["python -m trainer check pcdiff --data datasets/SkullBreak"],
+    )
     setup: Text | None = Field(
         default=None,
         description="A shell script, run once before the first start on a machine with this code; default: nothing.",
@@ -117,10 +126,11 @@ class ModePart(Part, title="mode"):
         description="Who starts the command on a new machine: `ssh` (this computer, the default) or `boot` (the "
         "machine itself, with code from the bucket; docs/job-file.md says how it gets secrets).",
     )
-    outputs: Folders | None = Field(
+    outputs: Outputs | None = Field(
         default=None,
-        description="Folders with results, which are fetched at the end, as is what `run` writes to $KEDGE_OUTPUT_DIR.",
-        examples=[["results"]],
+        description="Folders with results, which are fetched at the end, as is what `run` writes to $KEDGE_OUTPUT_DIR; "
+        "of a folder that is named with wildcards, only what matches is fetched.",
+        examples=[["results"], ["figures", "results/*.png"]],
     )
     checkpoints: Folder | None = Field(
         default=None,
@@ -152,12 +162,28 @@ class ModePart(Part, title="mode"):
         default=None,
         description="Whether to replace a machine that is reclaimed, as `launch --recover` does; default: false.",
     )
-    expect: ExpectPart | None = Field(default=None, description="What you expect of a run.")
+    expect: JobExpectPart | None = Field(default=None, description="What you expect of a run.")
     provider: ProviderPart | None = Field(
         default=None,
         description="What belongs to your account at a provider.",
         examples=[{"aws": {"subnet": "subnet-0123456789abcdef0", "tags": {"team": "vision"}}}],
     )
+
+
+class VariantPart(ModePart, title="mode"):
+    """A named variant of the job. Mappings are merged into the job's key by key, anything else is replaced."""
+
+    arguments: Arguments | None = Field(
+        default=None,
+        description="Names of variables whose values follow the mode's name on the command line: "
+        '`--mode "custom 100 512"`; default: none.',
+        examples=[["EPOCHS", "BATCH_SIZE"]],
+    )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the time that it takes depends on its arguments: it says no expected duration of its own."""
+        return bool(self.arguments) and (self.expect is None or self.expect.duration is None)
 
 
 class JobPart(ModePart, title="kedge job file"):
@@ -176,7 +202,7 @@ class JobPart(ModePart, title="kedge job file"):
         examples=["."],
     )
     file_mounts: FileMounts | None = Field(default=None, description="SkyPilot's word for `data`: {target: source}.")
-    modes: dict[ModeName, ModePart | None] | None = Field(
+    modes: dict[ModeName, VariantPart | None] | None = Field(
         default=None, description="Named variants of the job.", examples=[{"fast": {"envs": {"EPOCHS": 1}}}]
     )
 

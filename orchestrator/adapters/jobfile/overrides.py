@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-ENVS, ALLOW_SECRET, ALLOW_PROXY_COMMAND = "envs", "allow_secret", "allow_proxy_command"
+ENVS, ALLOW_SECRET, ALLOW_PROXY_COMMAND, ALLOW_CHECK = "envs", "allow_secret", "allow_proxy_command", "allow_check"
+OF_NO_KEY = frozenset({ENVS, ALLOW_SECRET, ALLOW_PROXY_COMMAND, ALLOW_CHECK})
+"""What flags set that is no key of a job file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +16,7 @@ class Override:
 
     Attributes:
         flag: its name as typed, for errors: `--image-id`.
-        key: what it overrides: a key of models.FlagsPart, such as `resources.image_id`, or one of the constants above.
+        key: what it overrides: a key of models.FlagsPart, such as `resources.image_id`, or one of `OF_NO_KEY`.
     """
 
     flag: str
@@ -44,9 +46,14 @@ class Overrides:
         return self.has(ALLOW_PROXY_COMMAND)
 
     @property
+    def allows_check(self) -> bool:
+        """The job file's check of its data may be run although nobody is asked."""
+        return self.has(ALLOW_CHECK)
+
+    @property
     def of_keys(self) -> tuple[Override, ...]:
         """The flags that override a key of the job file."""
-        return tuple(each for each in self.given if each.key not in (ENVS, ALLOW_SECRET, ALLOW_PROXY_COMMAND))
+        return tuple(each for each in self.given if each.key not in OF_NO_KEY)
 
     def has(self, key: str) -> bool:
         """Tell whether there is a flag for this key."""
@@ -55,6 +62,15 @@ class Overrides:
     def adding(self, flag: str, key: str, value: str | Iterable[str]) -> Overrides:
         """Return these flags and one more."""
         return Overrides(given=(*self.given, Override(flag=flag, key=key, value=value)))
+
+    def value_of(self, key: str) -> str | None:
+        """Return the last value of a flag that takes one; None if it isn't given."""
+        values = [each.value for each in self.given if each.key == key]
+        return next((value for value in reversed(values) if isinstance(value, str)), None)
+
+    def without(self, key: str) -> Overrides:
+        """Return these flags but for those of a key."""
+        return Overrides(given=tuple(each for each in self.given if each.key != key))
 
     def _all(self, key: str) -> tuple[str, ...]:
         lists = (each.value for each in self.given if each.key == key)

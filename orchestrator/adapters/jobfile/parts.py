@@ -7,16 +7,20 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from orchestrator.adapters.jobfile.values.fields import (
+    Argv,
     DiskSize,
     Dollars,
     Duration,
     Ends,
+    ExpectBasis,
     Folder,
     Gpus,
     Kind,
+    OutputPath,
     Place,
     Regions,
     Restarts,
+    Runs,
     SnapshotId,
     Source,
     Speed,
@@ -178,8 +182,8 @@ class ResumePart(Part, title="resume"):
     command: Text | None = Field(default=None, description="A whole shell script; `resume: TEXT` is short for it.")
 
 
-class ExpectPart(Part, title="expect"):
-    """What you expect of a run."""
+class ExpectPart(Part, title="tasks.expect"):
+    """What you expect of a task."""
 
     duration: Duration | None = Field(
         default=None,
@@ -190,6 +194,28 @@ class ExpectPart(Part, title="expect"):
         default=None,
         description="The time until the first training step; before it, nothing counts as stalled.",
         examples=["2m"],
+    )
+
+
+class JobExpectPart(ExpectPart, title="expect"):
+    """What you expect of a run."""
+
+    basis: ExpectBasis | None = Field(
+        default=None,
+        description="Where `duration` is from: `published`, `measured` or `estimated`, which plans and tables say; "
+        "default: not said.",
+    )
+    runs: Runs | None = Field(
+        default=None,
+        description="How many runs of it you plan, for `kedge plan --all-modes`; default: 1, or 0 for a mode with "
+        "`arguments`.",
+        examples=[4],
+    )
+    budget: Dollars | None = Field(
+        default=None,
+        description="What the planned runs of all modes may cost together, for `kedge plan --all-modes`; the job's own "
+        "`budget` is one run's.",
+        examples=[100],
     )
 
 
@@ -236,6 +262,10 @@ Volumes = Annotated[
     BeforeValidator(_volumes_of_mapping, json_schema_input_type=list[VolumePart] | dict[str, dict[str, Any]]),
 ]
 Folders = Annotated[tuple[Folder, ...], BeforeValidator(list_of_one, json_schema_input_type=list[Folder] | Folder)]
+Checks = Annotated[tuple[Argv, ...], BeforeValidator(list_of_one, json_schema_input_type=list[Argv] | Argv)]
+Outputs = Annotated[
+    tuple[OutputPath, ...], BeforeValidator(list_of_one, json_schema_input_type=list[OutputPath] | OutputPath)
+]
 Supervisor = Annotated[
     SupervisorPart, BeforeValidator(_supervisor_of_kind, json_schema_input_type=SupervisorPart | Kind)
 ]

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.adapters.jobfile.assembly.flags import apply_overrides, given_values
+from orchestrator.adapters.jobfile.assembly.check import expand_checks
+from orchestrator.adapters.jobfile.assembly.chosen_mode import choose_mode
+from orchestrator.adapters.jobfile.assembly.flags import apply_overrides, given_values, taken_names
 from orchestrator.adapters.jobfile.assembly.job import build_job, merge_provider
 from orchestrator.adapters.jobfile.assembly.laptop import Laptop
 from orchestrator.adapters.jobfile.document import Document, read_document
@@ -37,7 +39,7 @@ def read_job(
 
     Args:
         path: the job file.
-        mode: one of the file's modes; None for none.
+        mode: one of the file's modes, with values for its arguments, such as `custom 100 512`; None for none.
         overrides: the flags.
         environ: the source of variables and secrets without a value.
         providers: names that are valid in `infra` and `--provider`.
@@ -51,18 +53,21 @@ def read_job(
         providers=providers,
         sites=sites,
         given=given_values(overrides),
+        taken=taken_names(overrides),
         allowed=overrides.allowed,
         allows_proxy_command=overrides.allows_proxy_command,
     )
     document = read_document(path.absolute())
     part = validate_job(document)
-    job = apply_overrides(build_job(document, part, mode, laptop), overrides, laptop)
+    chosen = choose_mode(document.path, part, mode)
+    job = apply_overrides(build_job(document, part, chosen, laptop), overrides, laptop)
+    source_map = SourceMap(document=document, mode=job.mode)
     try:
         check_tasks(job)
     except JobKeyError as err:
         raise _at_line(document, job.mode, err) from err
-    _refuse_unfit_nodes(job, SourceMap(document=document, mode=mode or ""), overrides)
-    return job
+    _refuse_unfit_nodes(job, source_map, overrides)
+    return expand_checks(job, source_map)
 
 
 def _refuse_unfit_nodes(job: Job, source_map: SourceMap, overrides: Overrides) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from orchestrator.adapters.jobfile.parts import ExpectPart, Folders, Part, Resume
+from orchestrator.adapters.jobfile.parts import ExpectPart, Outputs, Part, Resume
 from orchestrator.adapters.jobfile.values.fields import (
     Cpus,
     Duration,
@@ -63,7 +63,7 @@ class TaskPart(Part, title="tasks"):
         description="Variables in addition to the job's, or instead of them.",
         examples=[{"EPOCHS": 10}],
     )
-    outputs: Folders | None = Field(
+    outputs: Outputs | None = Field(
         default=None, description="Folders with its results; default: the job's.", examples=[["results"]]
     )
     checkpoints: Folder | None = Field(

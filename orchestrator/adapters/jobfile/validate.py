@@ -10,9 +10,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.adapters.jobfile.document import Document
-from orchestrator.adapters.jobfile.models import FlagsPart, JobPart, ModePart
+from orchestrator.adapters.jobfile.models import FlagsPart, JobPart, VariantPart
 from orchestrator.adapters.jobfile.parts import (
     ExpectPart,
+    JobExpectPart,
     MountPart,
     ResourcesPart,
     ResumePart,
@@ -29,7 +30,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _BLOCKS: Mapping[str, type[BaseModel]] = {
     "resources": ResourcesPart,
     "supervisor": SupervisorPart,
-    "expect": ExpectPart,
+    "expect": JobExpectPart,
     "resume": ResumePart,
     "data": MountPart,
     "file_mounts": MountPart,
@@ -130,7 +131,7 @@ def _unknown_key(key_path: KeyPath, top: type[BaseModel]) -> tuple[str, str, str
         return f"{key} can't differ between modes", "it belongs to the job", f"write `{within[0]}` at the top"
     if within[0] == "tasks" and str(key_path[-1]).strip().isdigit():
         return f"{key} is not a key of a job file", "a comma within {} begins another key", "write `gpus: [0, 2, 4]`"
-    known = _known_keys(within, ModePart if in_mode else top)
+    known = _known_keys(within, VariantPart if in_mode else top)
     close = nearest(str(key_path[-1]), known)
     fix = f"did you mean `{close}`?" if close else f"choose one of {', '.join(known)}"
     kind = "a job file" if top is JobPart else "kedge's settings"

@@ -18,7 +18,7 @@ from orchestrator.adapters.ledger.migrations import MIGRATIONS
 from orchestrator.adapters.ledger.paid_once import PAID_ONCE, PaidOnce, add_up
 from orchestrator.adapters.ledger.run_modes import DURATIONS, OPEN_RUN
 from orchestrator.core.errors import ConflictError, KedgeError
-from orchestrator.core.job import LaunchSpec
+from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import Intent, IntentState, RunRecord, RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.core.values.cost import Rental
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _Record = TypeVar("_Record")
 
+_COUNTED = 5
+"""How many of the last successes say how long the next one will take."""
 _WAIT_SECONDS = 10.0
 """How long a command waits for another's transaction."""
 
@@ -80,19 +82,22 @@ class SqliteLedger:
             (outcome, took.total_seconds(), run_id),
         )
 
-    def usual_duration(self, job: str, mode: str) -> timedelta | None:
-        """Return the median duration of the last five successes of a job in a mode; None without any."""
+    def usual_durations(self, job: Job) -> dict[str, timedelta]:
+        """Return, for each type of machine, the median duration of the last five successes of a job in its mode."""
         rows = self._read(
-            f"SELECT took_seconds FROM ({DURATIONS}) WHERE job = ? AND mode = ? AND outcome = 'succeeded'"  # noqa: S608
-            " ORDER BY created_at DESC, sequence DESC LIMIT 5",
-            (job, mode),
+            f"SELECT instance_type, took_seconds FROM ({DURATIONS}) WHERE job = ? AND mode = ? AND arguments = ?"  # noqa: S608
+            " AND num_nodes = ? AND outcome = 'succeeded' ORDER BY created_at DESC, sequence DESC LIMIT 500",
+            (job.name, job.mode, msgspec.json.encode(job.mode_arguments).decode(), job.num_nodes),
         )
-        if not rows:
-            return None
+        took: dict[str, list[float]] = {}
+        for kind, seconds in rows:
+            took.setdefault(kind, []).append(seconds)
+        if not took:
+            return {}
         # Imported when needed: it loads fractions and random, which `status` does without.
         from statistics import median  # noqa: PLC0415
 
-        return timedelta(seconds=median(row[0] for row in rows))
+        return {kind: timedelta(seconds=median(each[:_COUNTED])) for kind, each in took.items()}
 
     def runs(self, *, live_only: bool = False) -> tuple[RunRecord, ...]:
         """List runs, newest first."""

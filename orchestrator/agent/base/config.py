@@ -1,16 +1,17 @@
 """Writes and reads the run's configuration; the secrets are in a file of their own that only the user can read.
 
 The configuration says which tasks the machine has now, and where the files of each are. A run may have several modes,
-one after the other: the present one is in run.json, those that follow are in later.json.
+one after the other: the present one is in run.json, those that follow are in later.json, and gate.json says
+why the next one doesn't begin yet.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .errors import RequestError
 from .files import read_json, write_json
@@ -22,6 +23,8 @@ from .wire import Command, MachineConfig, ModeReport, RunConfig, TaskConfig
 if TYPE_CHECKING:
     import argparse
 
+T = TypeVar("T")
+GATE = "gate"
 _EARLIER = "modes"
 _OF_GROUP = "kedge token"
 """The key of the run's token among the secrets; no variable is called so."""
@@ -103,6 +106,18 @@ def present_mode(layout: Layout) -> tuple[int, str]:
     return sequence if isinstance(sequence, int) else 0, str(content.get("mode") or "")
 
 
+def of_one_mode(layout: Layout, read: Callable[[], T]) -> T:
+    """Return what a function reads of the present mode; it reads again if another mode has begun meanwhile.
+
+    Otherwise the new mode would seem to have succeeded, as the one before has.
+    """
+    while True:
+        before = present_mode(layout)
+        found = read()
+        if present_mode(layout) == before:
+            return found
+
+
 def earlier_modes(layout: Layout) -> tuple[ModeReport, ...]:
     """List the modes that the run has left, with how each ended."""
     return parse_modes(read_json(layout.note(_EARLIER)).get("modes"))
@@ -128,6 +143,27 @@ def peek_run_config(layout: Layout) -> RunConfig | None:
         return read_run_config(layout)
     except RequestError:
         return None
+
+
+class GateNote(NamedTuple):
+    """Why the next mode of a run with several machines doesn't begin yet, or any more (watch/mode_gate.py).
+
+    Attributes:
+        sequence: of the mode that has to end before.
+        state: how the run has ended; empty if it hasn't.
+        since: when this was noted, in Unix seconds.
+    """
+
+    sequence: int = -1
+    state: str = ""
+    reason: str = ""
+    since: float = 0.0
+
+
+def read_gate(layout: Layout) -> GateNote:
+    """Read it; nothing holds the next mode back if there is none."""
+    content = read_json(layout.note(GATE))
+    return GateNote(**{name: content[name] for name in GateNote._fields if name in content})
 
 
 def list_tasks(layout: Layout) -> dict[str, TaskLayout]:

@@ -6,13 +6,14 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from . import processes
-from .config import list_tasks, present_mode, read_next_mode
+from .config import GateNote, earlier_modes, list_tasks, of_one_mode, present_mode, read_gate, read_next_mode
 from .errors import RequestError
 from .files import locked, read_json, write_json
 from .layout import Layout, TaskLayout
@@ -30,12 +31,12 @@ from .wire import (
     SUCCEEDED,
     WAITING,
     Command,
+    ModeReport,
 )
 
 LOCK_SECONDS = 10.0
 WATCH_IS_DEAD_AFTER = 15.0
 RUNNER_DIED = "the runner died"
-GATE = "gate"
 REBOOTED = "the machine was rebooted"
 SHUTDOWN_SIGNALS = ("SIGTERM", "SIGHUP")
 """What systemd sends at a shutdown; a stop that somebody has asked for has a note as well (run/control.py)."""
@@ -173,9 +174,31 @@ def observe(task: TaskLayout) -> State:
     return after_runner_death(state, recovers=_watch_lives(task.machine) or _is_of_earlier_boot(state))
 
 
-def observe_run(layout: Layout) -> Command:
-    """Return the state of the run: that of all of its present tasks together, unless another mode follows them."""
-    return of_run(layout, (observe(task).command for task in list_tasks(layout).values()))
+class RunState(NamedTuple):
+    """A run in its present mode.
+
+    Attributes:
+        command: the state of its tasks together, unless another mode follows them.
+        tasks: the state of each, by its key.
+        sequence: how many modes came before.
+        earlier: those modes, and how they have ended.
+    """
+
+    command: Command
+    tasks: Mapping[str, Command] = MappingProxyType({})
+    sequence: int = 0
+    mode: str = ""
+    earlier: Sequence[ModeReport] = ()
+
+
+def observe_run(layout: Layout) -> RunState:
+    """Return the state of the run."""
+
+    def read() -> RunState:
+        tasks = {task.key: observe(task).command for task in list_tasks(layout).values()}
+        return RunState(of_run(layout, tasks.values()), tasks, *present_mode(layout), earlier_modes(layout))
+
+    return of_one_mode(layout, read)
 
 
 def of_run(layout: Layout, commands: Iterable[Command]) -> Command:
@@ -191,27 +214,6 @@ def of_run(layout: Layout, commands: Iterable[Command]) -> Command:
         # Another machine hasn't finished this mode, so that no other one follows.
         return command.replace(state=gate.state, reason=gate.reason, since=gate.since)
     return command.replace(state=WAITING, reason=gate.reason or f"mode {following.mode or 'run'} starts next")
-
-
-class GateNote(NamedTuple):
-    """Why the next mode of a run with several machines doesn't begin yet, or any more (watch/mode_gate.py).
-
-    Attributes:
-        sequence: of the mode that has to end before.
-        state: how the run has ended; empty if it hasn't.
-        since: when this was noted, in Unix seconds.
-    """
-
-    sequence: int = -1
-    state: str = ""
-    reason: str = ""
-    since: float = 0.0
-
-
-def read_gate(layout: Layout) -> GateNote:
-    """Read it; nothing holds the next mode back if there is none."""
-    content = read_json(layout.note(GATE))
-    return GateNote(**{name: content[name] for name in GateNote._fields if name in content})
 
 
 def load_all(layout: Layout) -> list[State]:

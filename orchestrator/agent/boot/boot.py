@@ -107,7 +107,7 @@ class Boot:
             supplied_file(self._layout).unlink(missing_ok=True)
 
     def _is_idle(self) -> bool:
-        return state.observe_run(self._layout).state == IDLE
+        return state.observe_run(self._layout).command.state == IDLE
 
     def _read_start(self) -> bytes:
         store = open_store(read_machine_config(self._layout))

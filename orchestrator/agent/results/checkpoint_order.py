@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..base.layout import Layout
 from ..base.record import Record
 from .checkpoint_formats import is_whole, read_counts
 from .listing import is_temporary
+
+if TYPE_CHECKING:
+    import argparse
 
 _DECIMAL = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?(?!\w)")
 _DIGITS = re.compile(r"\d+")
@@ -151,6 +157,18 @@ def furthest(found: Iterable[CheckpointProgress], most: int = 50) -> list[Checkp
         if each.series not in best or not each.is_behind(best[each.series]):
             best[each.series] = each
     return sorted(best.values(), key=order, reverse=True)[:most]
+
+
+def configure_newest(parser: argparse.ArgumentParser) -> None:
+    """Add `--folder`."""
+    parser.add_argument("--folder", type=Path, required=True, help="the folder with the checkpoints")
+
+
+def print_newest(_layout: Layout, args: argparse.Namespace) -> int:
+    """Print the path of a folder's newest complete checkpoint; nothing if it has none. The scripts of an export ask."""
+    for newest in list_checkpoints(args.folder)[:1]:
+        sys.stdout.write(f"{args.folder / newest.name}\n")
+    return 0
 
 
 def _find_step(path: Path, files: list[Path]) -> tuple[int | None, str, int | None]:

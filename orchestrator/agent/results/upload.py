@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base import state
-from ..base.config import earlier_modes, list_tasks, present_log, present_mode
+from ..base.config import list_tasks, present_log
 from ..base.errors import AgentError
 from ..base.layout import Layout
 from ..base.record import instant, to_json
 from ..base.runlog import RunLog
-from ..base.wire import Command, MachineConfig, UploadState
+from ..base.state import RunState
+from ..base.wire import MachineConfig, UploadState
 from ..s3.store import ObjectStore
 from .attempt import attempt_as_data
 from .checkpoint_order import is_log, is_sound, name_newest
@@ -54,7 +54,7 @@ class Uploader:
 
     def upload(
         self,
-        command: Command,
+        present: RunState,
         complete: Mapping[str, Version],
         began: float,
         *,
@@ -64,9 +64,9 @@ class Uploader:
         """Upload once.
 
         Args:
-            command: the command's state, for the manifest.
+            present: the run's state, for the manifest: files that are uploaded are as new, or newer.
             complete: checkpoints to upload, if they still are this version; of other ones the store keeps its own.
-            began: when this upload started, before the command's state was read; Unix seconds.
+            began: when this upload started, before the run's state was read; Unix seconds.
             final: the command is over, so nothing changes any more.
             snapshot: consistent copies of checkpoints that never settle.
 
@@ -88,35 +88,34 @@ class Uploader:
         if late:
             # Left-behind files come last: they may be large and matter less, if the machine ends meanwhile.
             before = [previous[found.path] for found in late if found.path in previous]
-            self._publish([*entries, *before], command, began)
+            self._publish([*entries, *before], present, began)
             entries += self._entries(sorted(late, key=lambda found: found.path), previous)
-        present = self._store.keys(BLOBS)
+        stored_before = self._store.keys(BLOBS)
         # The start, not the end of the upload: whoever waits for the command's end compares it with this time.
-        uploaded = self._publish(entries, command, time.time() if final else began)
-        for blob in present - {blob_key(entry["sha256"]) for entry in entries}:
+        uploaded = self._publish(entries, present, time.time() if final else began)
+        for blob in stored_before - {blob_key(entry["sha256"]) for entry in entries}:
             self._store.delete(blob)
         return uploaded
 
-    def _publish(self, entries: list[Entry], command: Command, uploaded_at: float) -> UploadState:
+    def _publish(self, entries: list[Entry], present: RunState, uploaded_at: float) -> UploadState:
         """Replace the manifest, after all its contents are in the store."""
         self._refuse_if_superseded(read_manifest(self._store))
         checkpoint = newest_unit(entries)
-        sequence, mode = present_mode(self._layout)
         manifest = {
             "time": uploaded_at,
             "machine": self._machine.machine,
             "created": self._machine.created,
             "checkpoint": checkpoint,
-            "command": to_json(command),
+            "command": to_json(present.command),
             "attempt": attempt_as_data(self._layout.task("")),
             "tasks": {
-                task.key: {"command": to_json(state.observe(task).command), "attempt": attempt_as_data(task)}
-                for task in list_tasks(self._layout).values()
-                if task.key
+                key: {"command": to_json(command), "attempt": attempt_as_data(self._layout.task(key))}
+                for key, command in present.tasks.items()
+                if key
             },
-            "sequence": sequence,
-            "mode": mode,
-            "earlier": [to_json(each) for each in earlier_modes(self._layout)],
+            "sequence": present.sequence,
+            "mode": present.mode,
+            "earlier": [to_json(each) for each in present.earlier],
             "files": entries,
         }
         self._store.write(MANIFEST, json.dumps(manifest).encode())

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..base import processes, state
 from ..base.config import choose_tasks, configure_tasks
 from ..base.errors import AgentError
-from ..base.files import write_atomically, write_json
+from ..base.files import read_json, write_atomically, write_json
 from ..base.layout import Layout, TaskLayout
+from ..base.parse import read_machine_config
 from ..base.polling import poll_until
 from ..base.state import State
 from ..base.wire import STOPPED
@@ -89,6 +91,16 @@ def request_stop(task: TaskLayout, reason: str) -> State:
     if not state.end_processes(present):
         sys.stderr.write("some of the command's processes could not be killed\n")
     return state.load(task)
+
+
+def seconds_left(layout: Layout, grace: float) -> float:
+    """Return how long a command has that is stopped now: its grace period, or less if the machine ends before."""
+    notice = read_json(layout.note("spot")).get("notice")
+    ends = read_machine_config(layout).deadline_at
+    if isinstance(notice, int | float) and notice:
+        ends = min(ends, notice)
+    left = ends - time.time()
+    return grace if grace <= left else max(0, int(left))
 
 
 def _kill(task: TaskLayout) -> State:

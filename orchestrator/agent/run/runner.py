@@ -25,7 +25,7 @@ from ..results.parts import Hooks as PartsHooks
 from ..waiting.leader import Leader
 from ..waiting.signals import Signals
 from ..waiting.slim import become_slim
-from .control import request_stop
+from .control import request_stop, seconds_left
 from .cores import pin_cores
 from .environment import make_environment, write_shell
 from .preparing import Preparation, PreparationError
@@ -257,7 +257,8 @@ class Runner:
             return
         reason = self._stop_reason()
         self._meeting.tell_stopped(reason, left=self._attempts_left())
-        self._remark(f"asked to stop: {reason}; it has {self._config.grace:g} s to checkpoint")
+        left = seconds_left(self._context.layout, self._config.grace)
+        self._remark(f"asked to stop: {reason}; it has {left:g} s to checkpoint")
         self._turn(STOPPING, reason)
 
     def _stop_reason(self) -> str:

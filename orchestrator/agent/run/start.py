@@ -78,7 +78,7 @@ def start(layout: Layout, config: RunConfig, names: Sequence[str] = ()) -> Comma
         else:
             _refuse_another_mode(layout, config)
             _start(layout, config, starting)
-        return state.observe_run(layout)
+        return state.observe_run(layout).command
 
 
 def relaunch(context: TaskContext) -> None:

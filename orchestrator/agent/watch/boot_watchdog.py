@@ -51,7 +51,7 @@ class BootWatchdog:
         # Not every provider's sentinel has the outcome.
         if read_json(self._layout.ready_file).get("ok") is not False:
             return False
-        if state.observe_run(self._layout).state != IDLE:
+        if state.observe_run(self._layout).command.state != IDLE:
             return False
         config = peek_run_config(self._layout)
         return config is None or not config.keep

@@ -151,7 +151,7 @@ def _follow(layout: Layout, readers: LogReaders, names: Sequence[str], *, until_
 def _observe(layout: Layout, names: Sequence[str]) -> Command:
     """Return the state of the named tasks together, or of the run, which isn't over while another mode follows."""
     if not names:
-        return state.observe_run(layout)
+        return state.observe_run(layout).command
     return state.together(state.observe(task).command for task in choose_tasks(layout, names).values())
 
 

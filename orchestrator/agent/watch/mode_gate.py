@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..base import state
-from ..base.config import present_mode, read_next_mode
+from ..base.config import GATE, present_mode, read_gate, read_next_mode
 from ..base.files import write_json
 from ..base.layout import Layout
 from ..base.wire import FAILED, LOST_PEER, STOPPED, SUCCEEDED, WAITING, Command, MachineConfig, RunConfig
@@ -113,8 +112,8 @@ class ModeGate:
 
     def _note(self, found: Standing) -> None:
         """Record why the next mode doesn't begin yet, or any more; the state of the run follows from it."""
-        if state.read_gate(self._layout)[:3] != found:
-            write_json(self._layout.note(state.GATE), {**found._asdict(), "since": time.time()})
+        if read_gate(self._layout)[:3] != found:
+            write_json(self._layout.note(GATE), {**found._asdict(), "since": time.time()})
 
     def _close(self) -> None:
         if self._keeper is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import state
-from ..base.config import earlier_modes, list_tasks, present_log, present_mode
+from ..base.config import earlier_modes, list_tasks, of_one_mode, present_log, present_mode
 from ..base.files import read_json
 from ..base.layout import Layout, TaskLayout
 from ..base.parse import read_machine_config
@@ -31,6 +31,10 @@ def execute(layout: Layout) -> int:
 
 def make_report(layout: Layout) -> MachineReport:
     """Build the report from files on disk, without waiting for anything."""
+    return of_one_mode(layout, lambda: _read_report(layout))
+
+
+def _read_report(layout: Layout) -> MachineReport:
     machine = read_machine_config(layout)
     disk = shutil.disk_usage(layout.root)
     tasks = {name: _report_task(task) for name, task in list_tasks(layout).items()}

@@ -6,6 +6,7 @@ in November 2026.
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from ..base import state
@@ -50,6 +51,9 @@ class SpotLoop:
         is_news = bool(notice) != bool(self._notice)
         if is_news:
             self._notice = notice
+            # First, because the runner says how long its command has; a full disk must not keep it from being stopped.
+            with contextlib.suppress(OSError):
+                self._keep()
         if self._notice:
             # Repeated every time, because a runner that has just died may have been replaced.
             self._stop()
@@ -68,7 +72,6 @@ class SpotLoop:
         left = self._notice - time.time()
         what = f"the machine will be interrupted in {left:.0f} s" if self._notice else "it was withdrawn"
         self._log.remark(f"{SPOT_NOTICE}: {what}")
-        self._keep()
 
     def _recommend(self, recommended: str) -> None:
         """Ask the command to checkpoint and continue, once for each recommendation."""

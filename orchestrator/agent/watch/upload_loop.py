@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..base import state
 from ..base.config import list_tasks, peek_run_config, present_mode
 from ..base.errors import AgentError
 from ..base.files import read_json, write_json
 from ..base.layout import Layout, TaskLayout
 from ..base.record import to_json
 from ..base.runlog import RunLog
+from ..base.state import RunState, observe_run
 from ..base.wire import FAILED, LOST_PEER, SUCCEEDED, Command, MachineConfig, UploadState
 from ..results.complete import Completeness, newest
 from ..results.fresh_start import FreshStarts
@@ -91,11 +91,11 @@ class UploadLoop:
         """Scan, and upload if it is time."""
         self._look()
         began = time.time()
-        commands = [state.observe(task).command for task in list_tasks(self._layout).values()]
-        command = state.of_run(self._layout, commands)
+        present = observe_run(self._layout)
+        command = present.command
         # Once all tasks of a mode are over, nothing of it changes any more, even if another mode follows.
-        is_final = all(each.is_over for each in commands)
-        mode = (*present_mode(self._layout), is_final)
+        is_final = all(each.is_over for each in present.tasks.values())
+        mode = (present.sequence, present.mode, is_final)
         # If the command runs again after a stop, upload soon: if the machine is lost, the store must not say that the
         # user has stopped the command.
         is_back = not command.is_over and self._over_since > 0
@@ -111,11 +111,11 @@ class UploadLoop:
             if is_just_over:
                 self._settle(command)
         elif is_just_over:
-            self._upload_end(command, began)
+            self._upload_end(present, began)
         elif is_back or has_changed or self._is_awaited or self._is_due() or self._is_last():
             self._over_since = self._over_since if command.is_over else 0.0
             self._mode = mode
-            self._upload(command, began, final=is_final)
+            self._upload(present, began, final=is_final)
         if time.monotonic() >= self._next_caches and not self._in_haste():
             self._next_caches = time.monotonic() + _CACHES_EVERY * self._machine.ship_every
             upload_caches(self._layout, self._machine)
@@ -163,12 +163,12 @@ class UploadLoop:
     def _is_last(self) -> bool:
         return not self._last_is_uploaded and time.time() >= self._last_upload()
 
-    def _upload_end(self, command: Command, began: float) -> None:
+    def _upload_end(self, present: RunState, began: float) -> None:
         has_failed = bool(read_json(self._layout.note("shipped")).get("error"))
         if has_failed and not self._is_due() and not self._is_last():
             return
-        self._upload(command, began, final=True)
-        self._settle(command)
+        self._upload(present, began, final=True)
+        self._settle(present.command)
 
     def _settle(self, command: Command) -> None:
         self._over_since = command.since
@@ -178,7 +178,7 @@ class UploadLoop:
         if command.state in (SUCCEEDED, FAILED) and not (config and config.keep):
             self._done_at = time.time()
 
-    def _upload(self, command: Command, began: float, *, final: bool) -> None:
+    def _upload(self, present: RunState, began: float, *, final: bool) -> None:
         self._is_awaited = False
         self._last_is_uploaded = self._is_last() or self._last_is_uploaded
         self._tried_at = time.monotonic()
@@ -186,7 +186,7 @@ class UploadLoop:
             uploader = self._open()
             if uploader is None:
                 return
-            uploaded = self._upload_whole(uploader, command, began, final=final)
+            uploaded = self._upload_whole(uploader, present, began, final=final)
         except (OSError, AgentError, ValueError, KeyError, TypeError) as err:
             before = read_json(self._layout.note("shipped"))
             error = f"{type(err).__name__}: {err}"
@@ -194,17 +194,17 @@ class UploadLoop:
             raise
         write_json(self._layout.note("shipped"), to_json(uploaded))
 
-    def _upload_whole(self, uploader: Uploader, command: Command, began: float, *, final: bool) -> UploadState:
+    def _upload_whole(self, uploader: Uploader, present: RunState, began: float, *, final: bool) -> UploadState:
         """Upload complete files, and snapshots of checkpoints that never settle."""
         complete = self._completeness.complete
         if final or not self._completeness.restless:
-            return uploader.upload(command, complete, began, final=final)
+            return uploader.upload(present, complete, began, final=final)
         restless = self._completeness.restless
         still = min(_STILL_SECONDS, self._machine.sample_every / 5)
         with take_snapshot(self._layout, self._scan(), restless, still) as snapshot:
             self._snapped |= snapshot.units
             self._tell_left_out(restless - snapshot.units)
-            return uploader.upload(command, complete, began, final=False, snapshot=snapshot)
+            return uploader.upload(present, complete, began, final=False, snapshot=snapshot)
 
     def _tell_left_out(self, units: frozenset[str]) -> None:
         """Log once for each checkpoint that can't be uploaded, and why."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -119,15 +119,17 @@ def _results_base(app: App, job: Job) -> Path:
     return app.settings.cwd if is_ours or not os.access(base, os.W_OK) else base
 
 
-def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides: Overrides) -> Job:
-    """Find and read a job file; without any, the job is a plain machine, which the user is told."""
+def read_launch_job(
+    app: App, job_name: str | None, mode: str | None, overrides: Overrides, environ: Mapping[str, str] | None = None
+) -> Job:
+    """Find and read a job file, in another shell's `environ` if given; else plan a plain machine, and say so."""
     path = find_job(app.settings.cwd, job_name)
     if path is not None:
         return read_job(
             path,
             mode=mode,
             overrides=overrides,
-            environ=app.settings.environ,
+            environ=app.settings.environ if environ is None else environ,
             providers=tuple(PROVIDERS),
             sites=read_user_settings(app.settings.config_file),
         )

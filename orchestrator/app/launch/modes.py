@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 
@@ -23,7 +24,7 @@ from orchestrator.app.root import App
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import DataMount, Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord
-from orchestrator.core.modes import enter_mode, is_same_mode, leave_mode
+from orchestrator.core.modes import chosen_mode, enter_mode, is_same_mode, leave_mode
 from orchestrator.core.plan import Plan
 from orchestrator.core.planning.notes import mode_notes
 from orchestrator.core.task import Nodes
@@ -237,7 +238,7 @@ def _read_in_mode(app: App, spec: LaunchSpec, mode: str, overrides: Overrides) -
 
     job = read(mode, overrides)
     try:
-        before = read(spec.job.mode or None, Overrides())
+        before = read(chosen_mode(spec.job) or None, Overrides())
     except BadRequestError:
         # The present mode isn't in the file any more: there is nothing to compare with.
         return job
@@ -294,5 +295,5 @@ def _refuse_other_machine(present: Job, job: Job, names: Sequence[str] = _OF_THE
         raise BadRequestError(
             f"mode {job.mode} needs another machine than mode {present.mode or 'without a name'}",
             why=f"it differs in {', '.join(other)}",
-            fix=f"launch it as a run of its own: `kedge launch --mode {job.mode}`",
+            fix=f"launch it as a run of its own: `kedge launch --mode {quote(chosen_mode(job))}`",
         )

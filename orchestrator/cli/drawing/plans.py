@@ -12,6 +12,7 @@ from rich.console import Console
 from orchestrator.adapters.providers import is_here
 from orchestrator.app.results import read_left_behind
 from orchestrator.app.root import App
+from orchestrator.cli.drawing.checks import check_lines, checks_as_data
 from orchestrator.cli.drawing.left_behind import left_behind_lines
 from orchestrator.cli.drawing.modes import name_modes, price_lines, prices_as_data
 from orchestrator.cli.drawing.render import shorten, to_plain
@@ -22,7 +23,7 @@ from orchestrator.core.actions import Action, CreateMachine, ExtendDeadline, Fet
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import Machine
-from orchestrator.core.modes import folders_of
+from orchestrator.core.modes import chosen_mode, folders_of
 from orchestrator.core.plan import Plan
 from orchestrator.core.protocol.report import RunState
 from orchestrator.core.task import Nodes, Task
@@ -37,7 +38,7 @@ _STYLES = {"+": "bold green", "-": "bold red"}
 
 def print_plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str] = ()) -> None:
     """Print a plan's actions, then its price."""
-    named = name_modes([job.mode for job in (spec.job, *spec.later)])
+    named = name_modes([chosen_mode(job) for job in (spec.job, *spec.later)])
     console.print(f"Run {plan.run_id} ({spec.job.name}{named}, {spec.provider})", markup=False)
     for finding in findings:
         print_folded(console, f"  found: {finding}")
@@ -45,7 +46,7 @@ def print_plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequenc
         print_signed(console, sign(action), _from_here(text), indent="  ")
     if not plan.actions:
         console.print("  nothing to do", markup=False)
-    for line in (*_unsent_lines(plan), *_takes_lines(plan)):
+    for line in (*check_lines(plan.checks), *_unsent_lines(plan), *_takes_lines(plan)):
         print_folded(console, f"  {line}")
     if plan.deadline_at is not None and plan.actions:
         for line in (*price_lines(plan.modes), *_price_lines(plan)):
@@ -87,6 +88,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "unsent": to_plain(plan.unsent),
         "notes": list(plan.notes),
         "modes": prices_as_data(plan.modes),
+        "checks": checks_as_data(plan.checks),
     }
 
 
@@ -126,12 +128,13 @@ def _takes_lines(plan: Plan) -> list[str]:
 
 def _task_line(task: Task) -> str:
     """Say what a task has of the machine, when it starts, and what it runs."""
+    results = [*task.shown_outputs, *filter(None, (task.checkpoints,))]
     parts = [
         _describe_gpus(task.gpus) if task.gpus else "",
         f"{task.cpus} core{'s' if task.cpus > 1 else ''}" if task.cpus else "",
         f"after {task.after}" if task.after else "",
         "on the first machine only" if task.nodes is Nodes.HEAD else "",
-        f"results in {', '.join(task.result_folders)}" if task.result_folders else "",
+        f"results in {', '.join(results)}" if results else "",
     ]
     said = ", ".join(filter(None, parts))
     return f"task {task.name}{f' ({said})' if said else ''}: {', '.join(_script_lines(task.run))}"

@@ -94,9 +94,8 @@ def jobs(found: Sequence[JobListing], *, as_json: bool) -> None:
         return
     table = Table("job", "modes", "what it is", "file", names=("job", "modes", "file"))
     for entry in found:
-        table.add_row(
-            entry.name, ", ".join(entry.modes) or "-", entry.problem or entry.description, shorten(str(entry.path))
-        )
+        modes = [" ".join((mode, *entry.arguments.get(mode, ()))) for mode in entry.modes]
+        table.add_row(entry.name, ", ".join(modes) or "-", entry.problem or entry.description, shorten(str(entry.path)))
     if found:
         table.print()
     else:

@@ -54,16 +54,24 @@ def fetch(
     run: str | None,
     task: list[str],
     mode: str | None,
+    only: str | None,
     to: str | None,
     dry_run: bool,
     json: bool,
 ) -> None:
     """Copy the run's results to this computer and verify the copy.
 
-    They come from its machine, else from the object store.
+    They come from its machine, else from the object store. What is here already isn't sent again. Of kedge's own
+    trainer, older step checkpoints stay in the object store once the run has succeeded; --only all brings them.
+
+    --only takes names and patterns, separated by commas: best (weights with this word in their name, and the
+    trainer's), last (each task's newest checkpoint), curves, metrics, plots, samples, logs, onnx, all. A pattern such
+    as '*.png' or 'checkpoints/step-*' may begin in any folder. A later fetch brings the rest.
 
     Examples:
       kedge fetch
+      kedge fetch --only best,curves
+      kedge fetch --only 'last,*.onnx' --dry-run
       kedge fetch --task voxel
       kedge fetch --mode fast
       kedge fetch digits-1121-k3f9 --to ./best
@@ -74,13 +82,15 @@ def fetch(
     from orchestrator.app.root import App
     from orchestrator.cli.tasks.carry_out import carry_out
     from orchestrator.cli.terminal.say import say
+    from orchestrator.core.protocol.choice import parse_only
 
     app = App(tell=say)
     record = None if run else newest_with_results(app)
     if record is not None:
         say(f"run {record.run_id} is the newest one here that has results")
     record = present_record(app, record or app.choose_run(run, live_only=False))
-    carry_out(app, record.spec, fetch_plan(app, record, to, task, mode=mode), dry_run=dry_run, yes=True, as_json=json)
+    plan = fetch_plan(app, record, to, task, mode=mode, only=parse_only(only), measure=dry_run)
+    carry_out(app, record.spec, plan, dry_run=dry_run, yes=True, as_json=json)
 
 
 @command("logs")

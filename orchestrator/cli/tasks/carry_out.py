@@ -13,10 +13,11 @@ from rich.console import Console
 from orchestrator.app.acting import ended_spec, teardown_plan
 from orchestrator.app.root import App
 from orchestrator.cli.drawing import plans, render
+from orchestrator.cli.drawing.checks import show_on
 from orchestrator.cli.drawing.progress import Watcher
-from orchestrator.cli.tasks.ssh_offer import offer_ssh_config
 from orchestrator.cli.terminal.ask import confirm
 from orchestrator.cli.terminal.console import make_console, print_folded
+from orchestrator.cli.terminal.ssh_offer import offer_ssh_config
 from orchestrator.core.actions import (
     Action,
     CreateMachine,
@@ -61,7 +62,7 @@ def carry_out(  # noqa: PLR0913 - how it is shown, asked and answered
         answer: prints that document.
 
     Raises:
-        BadRequestError: it needs a confirmation that the user didn't give.
+        BadRequestError: it needs a confirmation that the user didn't give, or the check of the data has failed.
         RunFailedError: the command failed for good.
         KedgeError: an action failed; what exists was printed.
     """
@@ -74,8 +75,9 @@ def carry_out(  # noqa: PLR0913 - how it is shown, asked and answered
         return
     refuse_snapshot(plan)
     try:
-        if any(_needs_yes(action) for action in plan.actions):
+        if plan.checks or any(_needs_yes(action) for action in plan.actions):
             confirm(question, yes=yes)
+        _check_data(app, plan, console, stderr=as_json)
         if not (yes or as_json) and any(isinstance(action, CreateMachine) for action in plan.actions):
             offer_ssh_config(app)
         progress = _apply(app, spec, plan, console, yes=yes)
@@ -96,6 +98,19 @@ def _needs_yes(action: Action) -> bool:
             return action.now or action.leaves_mode
         case _:
             return False
+
+
+def _check_data(app: App, plan: Plan, console: Console, *, stderr: bool) -> None:
+    """Run the job's checks of its data, before anything is created.
+
+    Raises:
+        BadRequestError: one has failed, or several.
+    """
+    from orchestrator.app.launch.checks import run_checks
+
+    if plan.checks:
+        console.print("Checking the data:", markup=False)
+        run_checks(app, plan.checks, show_on(stderr=stderr))
 
 
 def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, yes: bool) -> RunProgress:

@@ -1,7 +1,8 @@
-"""Commands that launch or resume a run, and what one needs before: launch, plan, resume, offers, jobs, job-schema."""
+"""Commands that plan, launch or resume a run."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -33,15 +34,18 @@ def launch(  # noqa: PLR0913 - one parameter for each flag
     """Rent a machine, run the job, fetch the results, end the machine.
 
     Without --job it takes the nearest kedge.yaml; if there is none, it rents a plain machine, which runs nothing. It
-    shows the plan first, and asks. Leaving the log with Ctrl-C never ends the run.
+    shows the plan first, and asks. After your yes it runs the job's `check` of the data, if there is one. Leaving the
+    log with Ctrl-C never ends the run.
 
     Examples:
       kedge launch --job digits --mode validate
       kedge launch --modes validate,fast
+      kedge launch --mode "custom 100 512 256"
       kedge launch --ttl 2h --budget 10 --yes
       kedge launch --provider aws --gpu t4 --spot --recover --job digits
       kedge launch --dry-run --price 1.99
     """
+    from orchestrator.app.launch.checks import list_checks, refuse_unseen
     from orchestrator.app.launch.launching import new_launch, observe_and_plan
     from orchestrator.app.launch.modes import split_modes, with_modes
     from orchestrator.app.looking import live_here
@@ -55,8 +59,11 @@ def launch(  # noqa: PLR0913 - one parameter for each flag
         app, job, first, overrides, keep=keep, recover=_either(recover, no_recover), without_reaper=without_reaper
     )
     spec = with_modes(app, spec, job, then, overrides) if then else spec
+    checks = list_checks(spec)
+    if yes and not (dry_run or overrides.allows_check):
+        refuse_unseen(checks)
     live = live_here(app)
-    plan = observe_and_plan(app, spec, follow=not detach)
+    plan = replace(observe_and_plan(app, spec, follow=not detach), checks=checks)
     found = [f"run {each.run_id} of this folder is live" for each in live]
     question = "Launch another run beside it?" if live else "Go ahead?"
     carry_out(app, spec, plan, findings=found, question=question, dry_run=dry_run, yes=yes, as_json=json)
@@ -76,16 +83,25 @@ def plan(  # noqa: PLR0913 - one parameter for each flag
     keep: bool,
     recover: bool,
     no_recover: bool,
+    all_modes: bool,
+    offers: bool,
     json: bool,
 ) -> None:
     """Print what `launch` would do, its price, time and worst case.
 
-    It takes the same flags.
+    It takes the same flags. With --all-modes it prints a row for each mode of the job, and what the planned runs of all
+    cost together against the budget; with --offers a row for each machine, and a column for each mode.
 
     Examples:
       kedge plan --job digits --mode full
+      kedge plan --all-modes --budget 100
+      kedge plan --offers --provider aws --gpu t4
       kedge plan --json
     """
+    if all_modes or offers:
+        _print_table(job, mode, modes, overrides, all_modes=all_modes, offers=offers, as_json=json)
+        return
+    from orchestrator.app.launch.checks import list_checks
     from orchestrator.app.launch.launching import new_launch, observe_and_plan
     from orchestrator.app.launch.modes import split_modes, with_modes
     from orchestrator.app.root import App
@@ -98,7 +114,41 @@ def plan(  # noqa: PLR0913 - one parameter for each flag
         app, job, first, overrides, keep=keep, recover=_either(recover, no_recover), without_reaper=without_reaper
     )
     spec = with_modes(app, spec, job, then, overrides) if then else spec
-    carry_out(app, spec, observe_and_plan(app, spec, follow=not detach), dry_run=True, as_json=json)
+    plan_ = replace(observe_and_plan(app, spec, follow=not detach), checks=list_checks(spec))
+    carry_out(app, spec, plan_, dry_run=True, as_json=json)
+
+
+def _print_table(
+    job: str | None,
+    mode: str | None,
+    modes: str | None,
+    overrides: Overrides,
+    *,
+    all_modes: bool,
+    offers: bool,
+    as_json: bool,
+) -> None:
+    """Print one of the tables of `plan`.
+
+    Raises:
+        BadRequestError: the flags contradict each other, or none of the job's modes can be launched.
+    """
+    from orchestrator.app.launch.tables import plan_modes, plan_offers
+    from orchestrator.app.root import App
+    from orchestrator.cli.drawing.mode_table import print_modes, print_offers
+    from orchestrator.cli.terminal.say import say
+    from orchestrator.core.errors import BadRequestError
+
+    if all_modes and offers:
+        raise BadRequestError("--all-modes and --offers are two tables", fix="give one of them")
+    if modes is not None or (all_modes and mode is not None):
+        flag = "--modes" if modes is not None else "--mode"
+        raise BadRequestError(f"{flag} chooses among the modes that the table lists", fix=f"leave {flag} out")
+    app = App(tell=say)
+    if all_modes:
+        print_modes(plan_modes(app, job, overrides), as_json=as_json)
+    else:
+        print_offers(plan_offers(app, job, mode, overrides), as_json=as_json)
 
 
 @command("resume")
@@ -174,60 +224,3 @@ def _either(recover: bool, no_recover: bool) -> bool | None:
     if recover and no_recover:
         raise BadRequestError("--recover and --no-recover contradict each other", fix="give one of them")
     return recover if recover or no_recover else None
-
-
-@command("offers")
-def offers(_context: Context, *, overrides: Overrides, refresh: bool, json: bool) -> None:
-    """List what is for sale now, in the order that `launch` tries.
-
-    With --gpu it lists machines with that GPU, without it those that a launch without --gpu takes.
-
-    Examples:
-      kedge offers
-      kedge offers --provider do --gpu h100
-      kedge offers --provider aws --gpu a10g:4 --spot --region us-east-1,us-west-2
-      kedge offers --provider aws --refresh
-    """
-    from orchestrator.app.launch.launching import find_offers, refresh_offers
-    from orchestrator.app.root import App
-    from orchestrator.cli.drawing import render
-    from orchestrator.core.errors import BadRequestError
-
-    app = App()
-    if refresh:
-        if json:
-            raise BadRequestError("--refresh lists no offers, so it has no --json", fix="leave one of them out")
-        render.said(refresh_offers(app, overrides))
-        return
-    found, basis = find_offers(app, overrides)
-    render.offers(found, basis, as_json=json)
-
-
-@command("jobs")
-def jobs(_context: Context, *, json: bool) -> None:
-    """List the jobs that `launch --job NAME` knows, with their modes.
-
-    Examples:
-      kedge jobs
-    """
-    from pathlib import Path
-
-    from orchestrator.adapters.jobfile.lookup.listing import list_jobs
-    from orchestrator.cli.drawing import render
-
-    render.jobs(list_jobs(Path.cwd()), as_json=json)
-
-
-@command("job-schema")
-def job_schema(_context: Context, *, output: str | None) -> None:
-    """Write the JSON schema of job files, for editors.
-
-    With it, editors complete and check a job file while you write.
-
-    Examples:
-      kedge job-schema --output kedge.schema.json
-    """
-    from orchestrator.adapters.jobfile.schema import job_schema as make_schema
-    from orchestrator.cli.drawing import render
-
-    render.schema(make_schema(), output)

@@ -113,7 +113,8 @@ def deadline_notes(run_id: str, job: Job, observed: Observed, machine: Machine) 
 
     Nothing is noted of a run that has results: it has less to do than a whole one.
     """
-    expected, left = observed.usual_duration or job.expect.duration, machine.deadline_at - observed.now
+    usual = observed.usual_durations.get(observed.machine_type)
+    expected, left = usual or job.expect.duration, machine.deadline_at - observed.now
     if expected is None or observed.has_results or expected <= left:
         return ()
     said = f"it is expected to take {format_duration(expected)}, but its machine is gone in {format_duration(left)}"

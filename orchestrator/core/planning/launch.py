@@ -97,6 +97,7 @@ def _start_on_new_machines(spec: LaunchSpec, observed: Observed) -> _Start:
     machine_ids = tuple(f"{spec.run_id}-m{number}" for number in range(first, first + count))
     actions = plan_new_machines(spec, observed, machine_ids)
     terms = Terms(
+        instance_type=observed.offers[0].instance_type,
         usd_per_hour=observed.offers[0].total_usd_per_hour * count,
         most_usd_per_hour=max(offer.worst_usd_per_hour for offer in observed.offers) * count,
         once_usd=observed.offers[0].once_usd,

@@ -8,6 +8,7 @@ from orchestrator.core.machine import MachineState, newest_gang
 from orchestrator.core.modes import mode_key
 from orchestrator.core.plan import AfterStart, Observed, goes_on_without, machines_left
 from orchestrator.core.planning.tasks import task_notes
+from orchestrator.core.protocol.choice import literal_folder
 from orchestrator.core.protocol.wire import LEFT_BEHIND_BYTES, LEFT_BEHIND_OVER_SSH_BYTES
 from orchestrator.core.task import Task
 from orchestrator.core.values.credentials import own_credentials
@@ -45,6 +46,7 @@ def launch_notes(
     notes.extend(_together_notes(spec, observed, actions))
     notes.extend(_next_offer_notes(job, actions))
     notes.extend(_left_behind_notes(job, observed))
+    notes.extend(_output_notes(job, observed))
     if job.tasks and observed.keeps_results:
         notes.append("checkpoints and results are copied off the machine; the run outlives it")
     elif job.tasks:
@@ -145,6 +147,16 @@ def _left_behind_notes(job: Job, observed: Observed) -> list[str]:
     if not limit:
         return [f"{written} are lost (`left_behind: 0`)"]
     return [f"{written} are kept under left-behind/, newest first, up to {format_bytes(limit)}"]
+
+
+def _output_notes(job: Job, observed: Observed) -> list[str]:
+    """Note which outputs aren't fetched, and until when they can be."""
+    patterns = dict.fromkeys(pattern for task in job.tasks for pattern in task.output_patterns)
+    if not patterns:
+        return []
+    until = "any time later" if observed.keeps_results else "before the machine ends"
+    folders = ", ".join(dict.fromkeys(literal_folder(pattern) for pattern in patterns))
+    return [f"of {folders}, only {', '.join(patterns)} is fetched; `kedge fetch --only all` brings the rest, {until}"]
 
 
 def _code_notes(job: Job) -> list[str]:

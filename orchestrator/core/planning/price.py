@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 
 from orchestrator.core.actions import Action, CreateMachine, StartCommand
 from orchestrator.core.errors import BadRequestError, OverBudgetError
-from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import ModePrice, Observed, Plan
-from orchestrator.core.task_order import expected_duration
+from orchestrator.core.planning.expecting import expect_of
 from orchestrator.core.values.cost import price_usd
 from orchestrator.core.values.units import cents, format_duration, format_usd
 
@@ -28,6 +29,7 @@ class Terms:
     """The costs of a plan's machines together, and until when they run.
 
     Attributes:
+        instance_type: of its first offer; empty for that of the machines that the run has.
         most_usd_per_hour: of its dearest offer.
         once_usd: one-time costs of the first offer.
         most_once_usd: one-time costs of all offers together.
@@ -37,6 +39,7 @@ class Terms:
     usd_per_hour: Decimal
     most_usd_per_hour: Decimal
     deadline_at: datetime
+    instance_type: str = ""
     once_usd: Decimal = Decimal(0)
     most_once_usd: Decimal = Decimal(0)
     at_least: timedelta = timedelta(0)
@@ -83,19 +86,25 @@ def leave_out_over_budget(spec: LaunchSpec, observed: Observed) -> Observed:
     """
     if spec.job.budget_usd is None or not observed.offers:
         return observed
-    lifetime = lifetime_of(spec, observed.now)
-
-    def worst_usd(*offers: Offer) -> Decimal:
-        rate = max(offer.worst_usd_per_hour for offer in offers)
-        billed = max(lifetime, *(offer.billed_for_at_least for offer in offers))
-        return observed.spent_usd + price_usd(rate * spec.job.num_nodes, billed) + most_once_usd(offers)
-
-    budget = cents(spec.job.budget_usd)
     within: list[Offer] = []
     for offer in observed.offers:
-        if cents(worst_usd(*within, offer)) <= budget:
+        if is_within_budget(spec, observed, *within, offer):
             within.append(offer)
-    return replace(observed, offers=tuple(within) or (min(observed.offers, key=worst_usd),))
+    return replace(
+        observed, offers=tuple(within) or (min(observed.offers, key=partial(_worst_usd_of, spec, observed)),)
+    )
+
+
+def is_within_budget(spec: LaunchSpec, observed: Observed, *offers: Offer) -> bool:
+    """Tell whether the worst case of a launch that may use these offers is within the budget, if there is one."""
+    budget = spec.job.budget_usd
+    return budget is None or cents(_worst_usd_of(spec, observed, *offers)) <= cents(budget)
+
+
+def _worst_usd_of(spec: LaunchSpec, observed: Observed, *offers: Offer) -> Decimal:
+    rate = max(offer.worst_usd_per_hour for offer in offers)
+    billed = max(lifetime_of(spec, observed.now), *(offer.billed_for_at_least for offer in offers))
+    return observed.spent_usd + price_usd(rate * spec.job.num_nodes, billed) + most_once_usd(offers)
 
 
 def price_plan(spec: LaunchSpec, observed: Observed, actions: tuple[Action, ...], terms: Terms) -> Plan:
@@ -150,10 +159,12 @@ def _begins(observed: Observed, actions: tuple[Action, ...]) -> bool:
 
 def _price_modes(spec: LaunchSpec, observed: Observed, terms: Terms) -> tuple[ModePrice, ...]:
     """Price the present mode and those that follow; the first one has the one-time costs."""
-    usual = (observed.usual_duration, *observed.usual_later, *(None for _ in spec.later))
+    usual = (observed.usual_durations, *observed.usual_later, *({} for _ in spec.later))
+    kind = terms.instance_type or observed.machine_type
     prices: list[ModePrice] = []
     for number, job in enumerate((spec.job, *spec.later)):
-        expected, basis = _expectation(job, usual[number])
+        expectation = expect_of(job, usual[number].get(kind), kind)
+        expected, basis = expectation.duration, expectation.says
         once = terms.once_usd if not number else Decimal(0)
         usd = price_usd(terms.usd_per_hour, expected) + once if expected is not None else None
         before = prices[-1].total_usd if prices else Decimal(0)
@@ -186,15 +197,6 @@ def refuse_over_budget(plan: Plan, *, fix: str = _CHEAPER) -> None:
             why=f"{format_usd(plan.most_usd_per_hour)}/h until the deadline{once}, and what the run has cost so far",
             fix=fix,
         )
-
-
-def _expectation(job: Job, usual: timedelta | None) -> tuple[timedelta | None, str]:
-    if usual is not None:
-        return usual, "earlier runs of this job and mode"
-    expected = expected_duration(job)
-    if expected is not None:
-        return expected, "the job file's `expect`"
-    return None, "unknown until a run has been measured"
 
 
 def _refuse_too_short(spec: LaunchSpec, expected: timedelta, left: timedelta, *, creates: bool) -> None:

@@ -26,6 +26,11 @@ class TaskFolder:
         return join(self.key, "run.log")
 
     @property
+    def output(self) -> str:
+        """Its outputs, relative to the results."""
+        return join(self.key, "output")
+
+    @property
     def checkpoints(self) -> str:
         """Its checkpoints, relative to the results."""
         return join(self.key, "checkpoints")

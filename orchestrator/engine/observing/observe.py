@@ -63,8 +63,9 @@ def observe_run(
         head_before=_head_before(world, spec),
         code=source.summary() if source else None,
         spent_usd=spent_usd(world.ledger.rentals(spec.run_id), now),
-        usual_duration=world.ledger.usual_duration(spec.job.name, spec.job.mode),
-        usual_later=tuple(world.ledger.usual_duration(job.name, job.mode) for job in spec.later),
+        machine_type=_machine_type(world, spec, machines),
+        usual_durations=world.ledger.usual_durations(spec.job),
+        usual_later=tuple(world.ledger.usual_durations(job) for job in spec.later),
         other_mode=next((report.command.state for report in seen if report.sequence != spec.sequence), None),
         offers_basis=world.provider.offers_basis,
         can_start_at_boot=world.provider.can_start_at_boot,
@@ -77,6 +78,11 @@ def observe_run(
         done=_find_done(world, spec) if has_begun else (),
         revision=revision,
     )
+
+
+def _machine_type(world: World, spec: LaunchSpec, machines: Sequence[Machine]) -> str:
+    offer = rented_offer(world, spec.run_id, head_of(machines).id) if machines else None
+    return offer.instance_type if offer is not None else ""
 
 
 def find_machines(world: World, run_id: str) -> tuple[Machine, ...]:

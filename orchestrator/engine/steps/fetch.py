@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from types import MappingProxyType
+from functools import partial
 
 from orchestrator.core.actions import STILL_AT_WORK
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.machine import Machine
-from orchestrator.core.protocol.report import Command, MachineReport
+from orchestrator.core.protocol.report import Command, MachineReport, RunState
 from orchestrator.core.protocol.results import ResultFile
 from orchestrator.core.protocol.task_folder import folder_of
 from orchestrator.core.protocol.tree import Arrival, is_below
-from orchestrator.core.transfers import Progress
 from orchestrator.core.values.units import format_bytes
 from orchestrator.engine import agent_client
+from orchestrator.engine.steps.wanted import Wanted
 from orchestrator.engine.world import World
 
 _SHOWN = 200
@@ -27,19 +28,16 @@ _AT_LEAST = timedelta(minutes=10)
 """The least time for a copy, even if the machine should be gone by now."""
 
 
-NO_FOLDERS: Mapping[str, str] = MappingProxyType({})
-"""All results."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     """The result of a fetch.
 
     Attributes:
         note: describes it to the user.
-        final: how the command ended, if the copy is verified, complete, and was made after that.
+        final: how the command ended, if the copy is verified, has all that is fetched by default, and was made after
+            that.
         report: the machine's, from before the copy; None if the results come from the store.
-        ended: the machines of which there is such a copy.
+        ended: the machines of which there is such a copy with nothing left out.
     """
 
     note: str
@@ -48,23 +46,14 @@ class Fetched:
     ended: tuple[str, ...] = ()
 
 
-def fetch_results(
-    world: World, machine: Machine, destination: str, progress: Progress, folders: Mapping[str, str] = NO_FOLDERS
-) -> Fetched:
+def fetch_results(world: World, machine: Machine, wanted: Wanted) -> Fetched:
     """Copy the results from the machine if its answers are valid, else from the object store.
-
-    Args:
-        world: the run's ports.
-        machine: the sender.
-        destination: on the laptop.
-        progress: called now and then.
-        folders: copy only these folders of the results, each of the task that it belongs to; empty for all.
 
     Raises:
         KedgeError: there is nothing to fetch from, or the copy differs from its source.
     """
     try:
-        return _fetch_from_machine(world, machine, destination, progress, folders)
+        return _fetch_from_machine(world, machine, wanted)
     except BadRequestError:
         raise
     except UnreachableError:
@@ -76,55 +65,76 @@ def fetch_results(
         if not world.has_results(machine.run_id):
             raise
         why = f", since {err.what}"
-    return Fetched(note=fetch_from_store(world, machine.run_id, destination, progress, folders) + why)
+    return Fetched(note=fetch_from_store(world, machine.run_id, wanted) + why)
 
 
-def fetch_from_store(
-    world: World, run_id: str, destination: str, progress: Progress, folders: Mapping[str, str] = NO_FOLDERS
-) -> str:
+def fetch_from_store(world: World, run_id: str, wanted: Wanted) -> str:
     """Copy what the agent uploaded to the object store; the store verifies each file.
 
     Raises:
         KedgeError: nothing was uploaded, or it is damaged.
     """
-    files = (
-        [file for file in world.store.manifest(run_id) if is_below(file.path, folders.values())] if world.store else []
-    )
+    files = wanted.below_folders(world.store.manifest(run_id)) if world.store else []
     if world.store is None or not files:
         raise KedgeError(
             f"there are no results of run {run_id}",
             why="its machine doesn't answer, and has uploaded nothing",
             fix=f"see `kedge status {run_id}`; `kedge resume {run_id}` gives it a machine",
         )
-    arrival = world.store.fetch(run_id, destination, progress, folders=tuple(folders.values()))
-    return f"{describe_copy(files, arrival)}, from the object store"
+    wanted = leave_to_store(world, run_id, wanted)
+    chosen = wanted.choose(files)
+    folders = tuple(wanted.folders.values())
+    only = None if len(chosen) == len(files) else {file.path for file in chosen}
+    arrival = world.store.fetch(run_id, wanted.destination, wanted.progress, folders=folders, only=only)
+    return f"{describe_copy(chosen, arrival)}, from the object store{wanted.describe_rest(files, chosen)}"
 
 
-def _fetch_from_machine(
-    world: World, machine: Machine, destination: str, progress: Progress, folders: Mapping[str, str]
-) -> Fetched:
+def _fetch_from_machine(world: World, machine: Machine, wanted: Wanted) -> Fetched:
     there = world.provider.describe(machine.id)
     if there is None or not there.may_answer:
         raise UnreachableError(f"machine {machine.id} can't be reached")
     remote = world.connector.connect(there.require_address())
     report = agent_client.report(remote, there)
-    at_work = is_at_work(report, folders)
+    at_work = is_at_work(report, wanted.folders)
+    wanted = leave_to_store(world, machine.run_id, wanted, report)
     for _ in range(TRIES):
-        files = [file for file in agent_client.manifest(remote, there) if is_below(file.path, folders.values())]
-        within = time_to_copy(machine, world.clock.now())
-        arrival = _copy(world, there, destination, progress, files, folders, within)
+        files = wanted.below_folders(agent_client.manifest(remote, there))
+        chosen = wanted.choose(files)
+        arrival = _copy(world, there, wanted, chosen, is_whole=len(chosen) == len(files))
+        rest = wanted.describe_rest(files, chosen)
         if not arrival.different:
-            note = describe_copy(files, arrival)
-            final = report.command if report.command.state.is_over and not folders else None
+            note = describe_copy(chosen, arrival) + rest
+            is_final = report.command.state.is_over and not wanted.folders and not wanted.choice.only
             return Fetched(
                 note=f"{note}; {STILL_AT_WORK}" if at_work else note,
-                final=final,
+                final=report.command if is_final else None,
                 report=report,
-                ended=(machine.id,) if final else (),
+                ended=(machine.id,) if is_final and not rest else (),
             )
     if not agent_client.report(remote, there).command.state.is_live:
         raise differing(arrival)
-    return Fetched(note=describe_copy(files, arrival) + describe_changing(arrival))
+    return Fetched(note=describe_copy(chosen, arrival) + rest + describe_changing(arrival))
+
+
+def leave_to_store(world: World, run_id: str, wanted: Wanted, head: MachineReport | None = None) -> Wanted:
+    """Leave the older checkpoints of a run that has succeeded to the object store, as far as it lists them.
+
+    Args:
+        world: the run's ports.
+        run_id: the run.
+        wanted: what is fetched.
+        head: the report of the run's first machine; None if it doesn't answer.
+    """
+    store = world.store
+    if store is None or not wanted.leaves_steps:
+        return wanted
+    # A store that doesn't answer, or whose list can't be read, has nothing for certain.
+    with suppress(KedgeError):
+        last = store.last_upload(run_id) if head is None else None
+        command = head.command if head is not None else last.command if last is not None else Command()
+        if command.state is RunState.SUCCEEDED:
+            return wanted.leaving(file for rank in world.ranks(run_id) for file in store.manifest(run_id, rank=rank))
+    return wanted
 
 
 def is_at_work(report: MachineReport, folders: Mapping[str, str]) -> bool:
@@ -136,34 +146,23 @@ def is_at_work(report: MachineReport, folders: Mapping[str, str]) -> bool:
     )
 
 
-def _copy(
-    world: World,
-    machine: Machine,
-    destination: str,
-    progress: Progress,
-    files: Sequence[ResultFile],
-    folders: Mapping[str, str],
-    within: timedelta,
-) -> Arrival:
+def _copy(world: World, machine: Machine, wanted: Wanted, files: Sequence[ResultFile], *, is_whole: bool) -> Arrival:
     """Copy the results, or only some of their folders, each on its own, and of their files."""
-    results = f"{machine.root}/results"
-    if not folders:
-        return world.mover.fetch(machine, results, destination, progress, files=files, within=within)
-    alone = [file for file in files if file.path in folders.values()]
-    whole = Arrival()
-    if alone:
-        whole = world.mover.fetch(machine, results, destination, progress, files=alone, only=True, within=within)
-    for folder in folders.values():
+    results, within = f"{machine.root}/results", time_to_copy(machine, world.clock.now())
+    fetch = partial(world.mover.fetch, machine, progress=wanted.progress, within=within)
+    if not is_whole or not wanted.folders:
+        return fetch(results, wanted.destination, files=files, only=not is_whole)
+    alone = [file for file in files if file.path in wanted.folders.values()]
+    whole = fetch(results, wanted.destination, files=alone, only=True) if alone else Arrival()
+    for folder in wanted.folders.values():
         own = [
             replace(file, path=file.path[len(folder) + 1 :])
             for file in files
             if is_below(file.path, (folder,)) and file not in alone
         ]
-        if not own:
-            continue
-        home = f"{destination}/{folder}"
-        arrival = world.mover.fetch(machine, f"{results}/{folder}", home, progress, files=own, within=within)
-        whole = whole.with_folder(folder, arrival)
+        if own:
+            arrival = fetch(f"{results}/{folder}", f"{wanted.destination}/{folder}", files=own)
+            whole = whole.with_folder(folder, arrival)
     return whole
 
 

@@ -18,12 +18,10 @@ from orchestrator.core.ports import Remote
 from orchestrator.core.protocol.parts import NODES, divide, folder_of
 from orchestrator.core.protocol.report import MachineReport
 from orchestrator.core.protocol.results import ResultFile
-from orchestrator.core.protocol.tree import Arrival, is_below
-from orchestrator.core.transfers import Progress
+from orchestrator.core.protocol.tree import Arrival
 from orchestrator.engine import agent_client
 from orchestrator.engine.observing.questions import ask
 from orchestrator.engine.steps.fetch import (
-    NO_FOLDERS,
     TRIES,
     Fetched,
     describe_changing,
@@ -31,8 +29,10 @@ from orchestrator.engine.steps.fetch import (
     differing,
     fetch_results,
     is_at_work,
+    leave_to_store,
     time_to_copy,
 )
+from orchestrator.engine.steps.wanted import NO_FOLDERS, Wanted
 from orchestrator.engine.world import World
 
 _FOLLOWS_HEAD = timedelta(minutes=1)
@@ -47,9 +47,7 @@ class _Order:
     """What is fetched."""
 
     world: World
-    destination: str
-    progress: Progress
-    folders: Mapping[str, str]
+    wanted: Wanted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,23 +80,13 @@ class _BrokenSourceError(Exception):
         self.error = error
 
 
-def fetch_from_all(
-    world: World,
-    machine: Machine,
-    destination: str,
-    progress: Progress,
-    folders: Mapping[str, str] = NO_FOLDERS,
-    *,
-    without: Collection[str] = (),
-) -> Fetched:
+def fetch_from_all(world: World, machine: Machine, wanted: Wanted, *, without: Collection[str] = ()) -> Fetched:
     """Copy the results of all machines of a run into one folder.
 
     Args:
         world: the run's ports.
         machine: the head, or the only machine.
-        destination: on the laptop.
-        progress: called now and then.
-        folders: copy only these folders of the results, each of the task that it belongs to; empty for all.
+        wanted: what is fetched.
         without: machines that may be left out if they don't answer and have uploaded nothing.
 
     Raises:
@@ -107,8 +95,8 @@ def fetch_from_all(
     """
     gang = newest_gang(world.ledger.machines(machine.run_id))
     if len(gang) == 1:
-        return fetch_results(world, machine, destination, progress, folders)
-    order = _Order(world=world, destination=destination, progress=progress, folders=folders)
+        return fetch_results(world, machine, wanted)
+    order = _Order(world=world, wanted=wanted)
     sources = {machine.rank: _find(order, machine, without) for machine in gang}
     lost = [machine.id for machine in gang if sources[machine.rank] is None]
     there = {rank: source for rank, source in sources.items() if source is not None}
@@ -120,20 +108,21 @@ def fetch_from_all(
             fix=f"see `kedge status {run_id}`; `kedge resume {run_id}` gives it machines",
         )
     _await_ends(order, there)
-    files, arrival = _copy_until_same(order, there)
     reports = {rank: source.report for rank, source in there.items() if source.report is not None}
-    is_live = any(is_at_work(report, folders) for report in reports.values())
+    wanted = leave_to_store(world, machine.run_id, wanted, reports.get(0))
+    files, arrival, rest = _copy_until_same(replace(order, wanted=wanted), there)
+    is_live = any(is_at_work(report, wanted.folders) for report in reports.values())
     if arrival.different and not is_live:
         raise differing(arrival)
     changing = describe_changing(arrival) if arrival.different else f"; {STILL_AT_WORK}" if is_live else ""
     over = {rank: report for rank, report in reports.items() if report.command.state.is_over}
-    if folders or arrival.different:
+    if wanted.folders or wanted.choice.only or arrival.different:
         over = {}
     return Fetched(
-        note="; ".join([_describe(files, arrival, gang), *_remarks(there.values(), lost)]) + changing,
+        note="; ".join([_describe(files, arrival, gang), *_remarks(there.values(), lost)]) + rest + changing,
         final=over[0].command if 0 in over else None,
         report=reports.get(0),
-        ended=tuple(there[rank].machine.id for rank in over),
+        ended=() if rest else tuple(there[rank].machine.id for rank in over),
     )
 
 
@@ -175,12 +164,16 @@ def _await_ends(order: _Order, sources: Mapping[int, _Source]) -> None:
         order.world.poll_until(have_ended, _FOLLOWS_HEAD, order.world.clock, first=_POLL, longest=_POLL)
 
 
-def _copy_until_same(order: _Order, sources: dict[int, _Source]) -> tuple[list[ResultFile], Arrival]:
-    """Copy everything, again if a running command has changed something; return the files, and what came of them."""
+def _copy_until_same(order: _Order, sources: dict[int, _Source]) -> tuple[list[ResultFile], Arrival, str]:
+    """Copy everything, again if a running command has changed something.
+
+    Returns:
+        The files, what came of them, and what isn't fetched.
+    """
     left = TRIES
     while True:
         try:
-            files, arrival = _copy_whole(order, sources)
+            files, arrival, rest = _copy_whole(order, sources)
         except _BrokenSourceError as broken:
             source = sources[broken.rank]
             # The machine may spoil a copy on purpose. What it has uploaded can still be fetched.
@@ -190,20 +183,24 @@ def _copy_until_same(order: _Order, sources: dict[int, _Source]) -> tuple[list[R
             continue
         left -= 1
         if not arrival.different or not left:
-            return files, arrival
+            return files, arrival, rest
 
 
-def _copy_whole(order: _Order, sources: Mapping[int, _Source]) -> tuple[list[ResultFile], Arrival]:
-    parts = divide({rank: _of(source, lambda each: _list(order, each)) for rank, source in sources.items()})
+def _copy_whole(order: _Order, sources: Mapping[int, _Source]) -> tuple[list[ResultFile], Arrival, str]:
+    there = {rank: _of(source, lambda each: _list(order, each)) for rank, source in sources.items()}
+    listed = [file for each in there.values() for file in each]
+    chosen = order.wanted.choose(listed)
+    rest, paths = order.wanted.describe_rest(listed, chosen), {file.path for file in chosen}
+    parts = divide({rank: [file for file in each if file.path in paths] for rank, each in there.items()})
     files: list[ResultFile] = []
     whole = Arrival()
     for rank, part in parts.items():
         source, folder = sources[rank], folder_of(rank)
         files += (*part.files, *(replace(file, path=f"{folder}/{file.path}") for file in part.apart))
-        whole = whole.plus(_copy(order, source, part.files, order.destination))
-        apart = _copy(order, source, part.apart, f"{order.destination}/{folder}")
+        whole = whole.plus(_copy(order, source, part.files, order.wanted.destination))
+        apart = _copy(order, source, part.apart, f"{order.wanted.destination}/{folder}")
         whole = whole.with_folder(folder, apart.plus(Arrival(left_out=part.left_out)))
-    return files, whole
+    return files, whole, rest
 
 
 def _of(source: _Source, act: Callable[[_Source], _Found]) -> _Found:
@@ -221,7 +218,7 @@ def _list(order: _Order, source: _Source) -> Sequence[ResultFile]:
         files = agent_client.manifest(source.remote, machine)
     else:
         files = store.manifest(machine.run_id, rank=machine.rank) if store is not None else ()
-    return [file for file in files if is_below(file.path, order.folders.values())]
+    return order.wanted.below_folders(files)
 
 
 def _copy(order: _Order, source: _Source, files: Sequence[ResultFile], destination: str) -> Arrival:
@@ -234,7 +231,9 @@ def _copy(order: _Order, source: _Source, files: Sequence[ResultFile], destinati
         assert store is not None  # noqa: S101 - it has listed the files
         return _of(
             source,
-            lambda each: store.fetch(machine.run_id, destination, order.progress, rank=each.machine.rank, only=paths),
+            lambda each: store.fetch(
+                machine.run_id, destination, order.wanted.progress, rank=each.machine.rank, only=paths
+            ),
         )
     return _of(
         source,
@@ -242,7 +241,7 @@ def _copy(order: _Order, source: _Source, files: Sequence[ResultFile], destinati
             each.machine,
             f"{each.machine.root}/results",
             destination,
-            order.progress,
+            order.wanted.progress,
             files=files,
             only=True,
             within=time_to_copy(each.machine, world.clock.now()),

@@ -14,7 +14,7 @@ from orchestrator.adapters.cloud.volumes.find import locate_volumes
 from orchestrator.adapters.cloud.volumes.ready import ensure_volumes
 from orchestrator.adapters.providers.aws.access.session import AwsSession
 from orchestrator.adapters.providers.aws.volumes.volume_api import AwsVolumes
-from orchestrator.core.errors import BadRequestError, ConflictError, NoCapacityError
+from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError, NoCapacityError
 from orchestrator.core.job import AtEnd, Resources, VolumeSpec
 from tests.adapters.aws.world import RUN, AwsWorld, QuickClock
 from tests.cloudbox.aws.box import REGION
@@ -85,6 +85,24 @@ def test_a_volume_pins_the_zone(aws: AwsWorld) -> None:
     assert locate_volumes(AwsVolumes(AwsSession()), resources) == (there, f"{REGION}b")
     with pytest.raises(BadRequestError, match=f"{REGION}b"):
         aws.provider().create(aws.order(2, zone=f"{REGION}a", volumes=(SCANS,)))
+
+
+def test_without_credentials_a_job_with_a_volume_is_planned_from_the_snapshot(
+    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The volume's price is in the offers, and the basis says what isn't known. A volume from a snapshot is refused."""
+    aws.provider().create(aws.order(zone=f"{REGION}b", volumes=(SCANS,)))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    provider, wanted = aws.provider(), Resources(instance_type="g5.24xlarge", regions=(REGION,))
+    (plain, *_), basis = provider.offers(wanted), provider.offers_basis
+    offers = provider.offers(replace(wanted, volumes=(SCANS,)))
+    assert len({offer.zone for offer in offers}) == 5
+    assert not any(offer.live for offer in offers)
+    assert offers[0].disk_usd_per_hour - plain.disk_usd_per_hour == pytest.approx(Decimal("0.002192"))
+    assert provider.offers_basis == f"{basis}; the data volumes count as new ones, in any zone"
+    with pytest.raises(KedgeError, match="volume"):
+        provider.offers(replace(wanted, volumes=(replace(SCANS, snapshot_id="snap-0123"),)))
 
 
 def test_volumes_in_two_zones_cannot_be_combined(aws: AwsWorld) -> None:

@@ -238,6 +238,29 @@ def test_the_jobs_own_variables_are_expanded_in_its_paths(read: Read, folder: Pa
     assert job.data == (DataMount(source=str(folder / "v2"), target="in/v2/$OTHER"),)
 
 
+def test_a_flags_value_is_expanded_in_paths_instead_of_the_files(read: Read, refuse: Refuse, folder: Path) -> None:
+    """As in `check` and in `run`: else another data set would be sent than the one that the command is told of."""
+    text = "envs: {V: v2}\nworkdir: ./$V\ndata: {'in/$W': '${V}'}\nmodes: {m: {arguments: [V]}}"
+    for name in ("v2", "v3", "v4"):
+        (folder / name).mkdir()
+    job = read(text, mode="m v4", env=("V=v3", "W=w"))
+    assert job.workdir == str(folder / "v3")
+    assert job.data == (DataMount(source=str(folder / "v3"), target="in/w"),)
+    assert "`workdir`: './v9' is not there" in refuse(text, env=("V=v9",)).what
+    assert read(text, env=("V", "V=v3"), environ={"V": "v2"}).workdir == str(folder / "v3")
+
+
+@pytest.mark.parametrize("text", ["workdir: $V", "data: {in: 'https://example.org/?q=${V}'}"])
+def test_a_flag_that_takes_a_value_from_the_shell_makes_a_secret_that_no_path_has(
+    refuse: Refuse, folder: Path, text: str
+) -> None:
+    """Even if the file has a value: the command would get the shell's."""
+    (folder / "v2").mkdir()
+    error = refuse(f"envs: {{V: v2}}\n{text}", env=("V",), environ={"V": "hunter2"})
+    assert "$V can't be used here" in error.what
+    assert "hunter2" not in f"{error.what}{error.why}{error.fix}"
+
+
 @pytest.mark.parametrize(
     ("run", "bundled"),
     [

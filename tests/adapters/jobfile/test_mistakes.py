@@ -219,6 +219,15 @@ def test_a_mistake_in_a_mode_is_refused_with_the_modes_line(refuse: Refuse) -> N
     assert ":5: `modes.fast.resources.infra`" in refuse(text, mode="fast").what
 
 
+@pytest.mark.parametrize("secrets", ["[A]", "[B, A]", "{A: }"])
+def test_a_name_in_a_modes_list_is_refused_with_the_lists_line(refuse: Refuse, secrets: str) -> None:
+    """A name in a list has no line of its own. A name of the job that the mode's block lacks keeps the job's line."""
+    text = f"envs: {{A: x, C: }}\nmodes:\n  fast:\n    envs: {{D: x}}\n    secrets: {secrets}\n"
+    missing = refuse(text.replace("A: x, ", ""), mode="fast", environ={"B": "x", "C": "x"})
+    assert ":5: `modes.fast.secrets.A`" in missing.what
+    assert ":1: `envs.C`" in refuse(text, mode="fast", environ={"A": "x", "B": "x"}).what
+
+
 def test_a_mistake_in_another_mode_is_refused_too(refuse: Refuse) -> None:
     """A job file is valid only if all its modes are."""
     error = refuse("modes:\n  fast: {}\n  full: {deadline: 90}\n", mode="fast")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.read import read_job
 from orchestrator.adapters.jobfile.schema import job_schema
 from orchestrator.adapters.jobfile.unsupported import NOT_HERE
+from orchestrator.core.task_order import expected_duration
 
 ROOT = resource("trainer").parent
 JOBS = sorted(resource("infra", "jobs").glob("*.yaml"))
+PROVIDERS = ("local", "amd", "aws", "do", "lambda")
+SECRETS = {"HF_TOKEN": "hf_secret", "KAGGLE_API_TOKEN": "secret"}
 
 
 def faults(text: str) -> list[str]:
@@ -37,14 +41,31 @@ def test_the_schema_is_valid() -> None:
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_the_jobs_that_come_with_kedge_are_valid_in_every_mode(path: Path) -> None:
-    """For the schema and for the reader."""
-    assert faults(path.read_text()) == []
-    for mode in (None, *yaml.safe_load(path.read_text())["modes"]):
-        job = read_job(path, mode=mode, overrides=Overrides(), environ={}, providers=("local",))
-        assert job.bundled_trainer
-        assert job.expect.duration is not None
-        assert job.expect.duration < job.time_limit
+def test_the_jobs_that_come_with_kedge_are_valid_in_every_mode(path: Path, tmp_path: Path) -> None:
+    """For the schema and for the reader; a copy beside its data, as a user has it. Each mode says how long it takes.
+
+    And where that is from.
+    """
+    text = path.read_text()
+    assert faults(text) == []
+    copy = Path(shutil.copy(path, tmp_path))
+    said = yaml.safe_load(text)
+    for each in (said, *(mode or {} for mode in said["modes"].values())):
+        for source in each.get("data", {}).values():
+            if "://" not in source:
+                (tmp_path / source).mkdir(parents=True, exist_ok=True)
+    takes = {name: len((mode or {}).get("arguments", ())) for name, mode in said["modes"].items()}
+    for mode in (None, *(" ".join((name, *["8"] * count)) for name, count in takes.items())):
+        job = read_job(copy, mode=mode, overrides=Overrides(), environ=SECRETS, providers=PROVIDERS)
+        if mode or "expect" in said:
+            assert job.bundled_trainer
+            if not job.mode_arguments:
+                expected = expected_duration(job)
+                assert expected is not None, mode
+                assert expected < job.time_limit, mode
+                assert job.expect.basis is not None, mode
+    own = [mode["expect"] for mode in said["modes"].values() if mode and "duration" in mode.get("expect", {})]
+    assert all("basis" in expect for expect in own), "that of the job isn't that of the mode's own time"
 
 
 @pytest.mark.parametrize(

@@ -224,3 +224,17 @@ def test_an_error_that_planning_finds_gets_its_line(read: Read, folder: Path) ->
         assert (caught.value.why, caught.value.fix) == ("w", "f")
         if line is not None:
             (folder / "kedge.yaml").unlink()
+
+
+def test_outputs_with_wildcards_are_folders_of_which_only_a_part_is_fetched(read: Read, refuse: Refuse) -> None:
+    """The machine keeps the folder before the first wildcard; the plan shows what the file says."""
+    task = read("run: x\noutputs: [logs, ./results/*.png, results/plots/**/*.svg]").tasks[0]
+    assert task.outputs == ("logs", "results")
+    assert task.output_patterns == ("results/*.png", "results/plots/**/*.svg")
+    assert task.shown_outputs == ("logs", "results/*.png", "results/plots/**/*.svg")
+    named = read("outputs: s/*.b\ntasks: {a: {run: x, outputs: r/*.a}}").tasks[0]
+    assert (named.outputs, named.output_patterns) == (("r",), ("r/*.a",))
+    assert "begins with a wildcard" in refuse("run: x\noutputs: ['*.png']").what
+    assert "can't match anything" in refuse("run: x\noutputs: ['results/[abc']").what
+    assert "overlap" in refuse("run: x\noutputs: [results, results/*.png]").what
+    assert "overlap" in refuse("run: x\noutputs: [results/*.png]\ncheckpoints: results/ckpt").what

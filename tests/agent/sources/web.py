@@ -226,8 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         answer = site.answer(asked)
         return self._send_file(answer, asked) if answer.is_file else self._send(answer)
 
-    def do_POST(self) -> None:
-        self.do_GET()
+    do_POST = do_PUT = do_GET  # noqa: N815
 
     def _send_file(self, answer: Answer, asked: Asked) -> None:
         tag = f'"{hashlib.md5(answer.content).hexdigest()}"'

@@ -91,7 +91,9 @@ class Gate:
             return refused
         call = zone_ids.by_name(call, environ)
         if call.service in ("ec2", "ssm", "cloudformation"):
-            images.publish(call.region)
+            # Moto makes an image from a volume that it then deletes: the meter must not look in between.
+            with self._cloud.lock:
+                images.publish(call.region)
         if call.service == "cloudformation":
             _complete_change_sets()
         if check := _CHECKS.get(call.action):

@@ -92,6 +92,7 @@ TYPES = (
     _type("gpu_1x_h100_pcie", 329, "26/200/1024", "H100 (80 GB PCIe)", "us-west-1"),
     _type("gpu_1x_h100_sxm5", 429, "26/225/2816", "H100 (80 GB SXM5)", "us-east-1", "us-south-1"),
     _type("gpu_1x_b200_sxm6", 699, "26/360/2816", "B200 (180 GB SXM6)", "us-south-1"),
+    _type("gpu_2x_a100", 398, "60/400/1024", "A100 (40 GB PCIe)"),
     _type("gpu_4x_a100", 796, "120/800/1024", "A100 (40 GB PCIe)"),
     _type("gpu_4x_h100_sxm5", 1636, "104/900/11264", "H100 (80 GB SXM5)", "us-east-1"),
     _type("gpu_8x_a100", 1592, "124/1800/6144", "A100 (40 GB SXM4)", "us-west-1"),

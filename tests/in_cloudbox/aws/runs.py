@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
 
 from tests.cloudbox.aws.box import Bill, Box
+from tests.cloudbox.aws.launches import instances
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -29,15 +30,34 @@ def _is_server_error(err: BaseException) -> bool:
 
 
 @retry(retry=retry_if_exception(_is_server_error), stop=stop_after_attempt(5), wait=wait_fixed(0.2), reraise=True)
-def shipped_step(box: Box, run: str, bucket: str = BUCKET) -> int:
-    """Return the newest step whose checkpoint is in the bucket, 0 for none."""
+def _list_shipped(box: Box, run: str, bucket: str) -> list[str]:
+    """List the head's files in the bucket."""
     store = box.client("s3")
     try:
         listed = store.get_object(Bucket=bucket, Key=f"runs/{run}/manifest.json")
     except store.exceptions.NoSuchKey:
-        return 0
-    paths = [file["path"] for file in json.load(listed["Body"])["files"]]
+        return []
+    return [file["path"] for file in json.load(listed["Body"])["files"]]
+
+
+def shipped_step(box: Box, run: str, bucket: str = BUCKET) -> int:
+    """Return the newest step whose checkpoint is in the bucket, 0 for none."""
+    paths = _list_shipped(box, run, bucket)
     return max((int(path[-12:-4]) for path in paths if path.startswith("checkpoints/")), default=0)
+
+
+def is_shipped(box: Box, run: str, checkpoint: str) -> bool:
+    """Tell whether the bucket has a checkpoint of the head."""
+    return f"checkpoints/{checkpoint}" in _list_shipped(box, run, BUCKET)
+
+
+def instance_of(box: Box, laptop: Laptop, run: str, rank: int) -> str:
+    """Return the instance that has a rank now."""
+    machines = laptop.json("status", run, "--ledger")[0]["machines"]
+    (name,) = (each["id"] for each in machines if each["rank"] == rank)
+    running = [each for each in instances(box) if each["State"]["Name"] == "running"]
+    (found,) = (each for each in running if name in {tag["Value"] for tag in each["Tags"]})
+    return str(found["InstanceId"])
 
 
 def steps(laptop: Laptop, run: str, folder: str) -> list[int]:

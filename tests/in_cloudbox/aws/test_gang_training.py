@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from botocore.exceptions import ClientError
 
 from tests.adapters.aws.world import set_up
 from tests.cloudbox.aws.box import Box
-from tests.cloudbox.aws.launches import instances
 from tests.cloudbox.aws.leftovers import leftovers
-from tests.in_cloudbox.aws.runs import BUCKET
+from tests.in_cloudbox.aws.runs import instance_of, is_shipped
 from tests.in_cloudbox.gangs import JOB, make_project, read_losses, train_undisturbed
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
@@ -29,28 +26,6 @@ def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
     make_project(laptop.home)
     yield laptop
     assert box.billing() == [], "something is left billing"
-
-
-def is_shipped(box: Box, run: str, checkpoint: str) -> bool:
-    """Tell whether the bucket has a checkpoint of the head."""
-    store = box.client("s3")
-    try:
-        manifest = store.get_object(Bucket=BUCKET, Key=f"runs/{run}/manifest.json")
-    except ClientError as err:
-        # Moto answers 500 if the object is replaced at this moment.
-        if err.response["Error"]["Code"] not in ("NoSuchKey", "500"):
-            raise
-        return False
-    return f"checkpoints/{checkpoint}" in [file["path"] for file in json.load(manifest["Body"])["files"]]
-
-
-def instance_of(box: Box, laptop: Laptop, run: str, rank: int) -> str:
-    """Return the instance that has a rank now."""
-    machines = laptop.json("status", run, "--ledger")[0]["machines"]
-    (name,) = (each["id"] for each in machines if each["rank"] == rank)
-    running = [each for each in instances(box) if each["State"]["Name"] == "running"]
-    (found,) = (each for each in running if name in {tag["Value"] for tag in each["Tags"]})
-    return str(found["InstanceId"])
 
 
 def test_lost_machines_cost_the_steps_since_the_last_checkpoint(box: Box, laptop: Laptop) -> None:

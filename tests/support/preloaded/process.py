@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -160,14 +161,29 @@ def but_for_a_sample(modules: tuple[str, ...]) -> tuple[str, ...]:
     return () if zlib.crc32(test.encode()) % _ONE_IN == _WHICH else modules
 
 
+def _last_words(process: PreloadedProcess) -> str:
+    try:
+        return str(process.communicate(timeout=10)[1])
+    except subprocess.TimeoutExpired as err:
+        return str(err.stderr)
+
+
 def run(
     argv: Sequence[str], *, preload: Sequence[str], timeout: float, **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, with text in its pipes, as `subprocess.run` does."""
+    """Run a program to its end, with text in its pipes, as `subprocess.run` does.
+
+    A pytest that takes too long tells where it hangs: SIGABRT makes its faulthandler write the stacks of all threads.
+    """
     pipe = subprocess.PIPE
     with PreloadedProcess(argv, preload=preload, stdout=pipe, stderr=pipe, text=True, **more) as process:
         try:
             out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as late:
+            process.send_signal(signal.SIGABRT)
+            late.add_note(_last_words(process))
+            process.kill()
+            raise
         except BaseException:
             process.kill()
             raise

@@ -1,4 +1,4 @@
-"""Ends a run's data volumes at its teardown: kept, deleted or snapshotted, as their own marks say."""
+"""Ends data volumes: at a run's teardown as their own marks say (kept, deleted, snapshotted), or as the user says."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from orchestrator.adapters.cloud.boot.cloud_config import Origin
 from orchestrator.adapters.cloud.volumes.holders import is_free_soon
 from orchestrator.adapters.cloud.volumes.model import UnknownVolumeError
 from orchestrator.adapters.host.retry import poll_until
+from orchestrator.core.errors import BadRequestError, ConflictError
 from orchestrator.core.job import AtEnd
-from orchestrator.core.sweep import Leftover
+from orchestrator.core.sweep import DATA_VOLUME, Leftover
 
 if TYPE_CHECKING:
     from orchestrator.adapters.cloud.volumes.model import ListedVolume, VolumeApi
@@ -47,15 +48,46 @@ def end_volumes(api: VolumeApi, run_id: str, region: str, clock: Clock) -> Seque
     return [_end(api, volume, run_id, clock) for volume in api.list_of_run(run_id, region)]
 
 
+def delete_volume(api: VolumeApi, volume_id: str, region: str, clock: Clock) -> None:
+    """Delete a volume that the user doesn't need any more, whatever its marks say; one that is gone is no error.
+
+    Raises:
+        BadRequestError: kedge didn't make it.
+        ConflictError: a machine has it.
+        KedgeError: the cloud doesn't allow it.
+    """
+    volume = next((each for each in api.list_all(region) if each.id == volume_id), None)
+    if volume is None:
+        return
+    name = f"data volume {volume.name} ({volume.id})"
+    if volume.origin is Origin.FOUND:
+        raise BadRequestError(
+            f"the {name} is not deleted",
+            why="kedge didn't make it",
+            fix="delete it in the provider's console",
+        )
+    try:
+        if not volume.is_lost and not _is_released(api, volume, clock):
+            raise ConflictError(
+                f"the {name} is in use",
+                why=f"{volume.holder or 'a machine'} has it, of run {volume.run_id}",
+                fix="wait for the run's end, or tear it down",
+            )
+        api.delete(volume)
+    except UnknownVolumeError:
+        return
+
+
 def leftover_of(volume: ListedVolume) -> Leftover:
     """Show a volume in a sweep of the account."""
     return Leftover(
-        kind="data volume",
+        kind=DATA_VOLUME,
         name=f"{volume.name} ({volume.id})",
         run_id=volume.run_id,
         region=volume.region,
         created_at=volume.created_at,
         usd_per_hour=volume.usd_per_hour,
+        id=volume.id,
         kept=volume.is_kept,
     )
 
@@ -94,6 +126,12 @@ def _end_free(api: VolumeApi, volume: ListedVolume, run_id: str, name: str, cloc
         return VolumeEnd(says=f"kept {name}: another run has used it since{copy}")
     api.delete(volume)
     return VolumeEnd(says=f"deleted {name}{copy}")
+
+
+def _is_released(api: VolumeApi, volume: ListedVolume, clock: Clock) -> bool:
+    """Wait for a machine that is ending; one that works has the volume for as long as it likes."""
+    is_held = volume.holder and not api.is_ending_machine_of(volume.holder, volume.region, volume.run_id)
+    return not is_held and is_free_soon(api, volume, clock)
 
 
 def _unsettled(says: str) -> VolumeEnd:

@@ -25,7 +25,7 @@ def runs_bundled_trainer(run: str, workdir: Path | None) -> bool:
         workdir: the folder whose code is sent; if it has a `trainer`, `-m trainer` is that one.
     """
     names = {match[1].lower() for match in _RUNS_TRAINER.finditer(_CONTINUED.sub(" ", run))}
-    return _LAUNCHER in names or ("trainer" in names and not _has_trainer(workdir))
+    return _LAUNCHER in names or ("trainer" in names and not has_trainer(workdir))
 
 
 def trainer_packages(workdir: Path | None) -> dict[str, Path]:
@@ -34,9 +34,10 @@ def trainer_packages(workdir: Path | None) -> dict[str, Path]:
     Args:
         workdir: the folder whose code is sent.
     """
-    place = f"{_LAUNCHER}/trainer" if _has_trainer(workdir) else "trainer"
+    place = f"{_LAUNCHER}/trainer" if has_trainer(workdir) else "trainer"
     return {_LAUNCHER: resource(_LAUNCHER), place: resource("trainer")}
 
 
-def _has_trainer(workdir: Path | None) -> bool:
+def has_trainer(workdir: Path | None) -> bool:
+    """Tell whether the job's code has a `trainer`, which hides kedge's under this name."""
     return workdir is not None and any((workdir / name).exists() for name in ("trainer", "trainer.py"))

@@ -56,9 +56,14 @@ def given_values(overrides: Overrides) -> dict[str, str]:
     return split
 
 
-def _inherited_names(overrides: Overrides, laptop: Laptop) -> tuple[str, ...]:
+def taken_names(overrides: Overrides) -> tuple[str, ...]:
     """Return the variables that take their values from this computer: `--env NAME`."""
-    names = tuple(dict.fromkeys(flag for flag in overrides.envs if "=" not in flag))
+    return tuple(dict.fromkeys(flag for flag in overrides.envs if "=" not in flag))
+
+
+def _inherited_names(overrides: Overrides, laptop: Laptop) -> tuple[str, ...]:
+    """Return those variables, if this computer has them and a job may have them."""
+    names = taken_names(overrides)
     for name in names:
         _flag("--env", partial(parse_variable_name, name))
         _flag("--env", partial(laptop.refuse_own_credential, name))
@@ -85,12 +90,12 @@ def _apply_variables(job: Job, overrides: Overrides, laptop: Laptop) -> Job:
         job,
         envs=tuple(envs.items()),
         inherited=kept,
-        tasks=tuple(_without_variables(task, {*given, *inherited}) for task in job.tasks),
+        tasks=tuple(without_variables(task, {*given, *inherited}) for task in job.tasks),
     )
 
 
-def _without_variables(task: Task, names: Collection[str]) -> Task:
-    """Remove a task's own values of variables that the command line sets for all."""
+def without_variables(task: Task, names: Collection[str]) -> Task:
+    """Return a task without its own values of variables that the command line sets for all."""
     return replace(task, envs=tuple(pair for pair in task.envs if pair[0] not in names))
 
 

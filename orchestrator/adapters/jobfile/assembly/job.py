@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 from orchestrator.adapters.jobfile.assembly.bundled import runs_bundled_trainer
+from orchestrator.adapters.jobfile.assembly.chosen_mode import ChosenMode
+from orchestrator.adapters.jobfile.assembly.flags import without_variables
 from orchestrator.adapters.jobfile.assembly.keys import merge_part, requirements_of
 from orchestrator.adapters.jobfile.assembly.laptop import Laptop
 from orchestrator.adapters.jobfile.assembly.sudo import decide_sudo
@@ -19,7 +21,7 @@ from orchestrator.adapters.jobfile.assembly.variables import read_variables
 from orchestrator.adapters.jobfile.document import Document
 from orchestrator.adapters.jobfile.models import JobPart, ModePart
 from orchestrator.adapters.jobfile.parts import MountPart, ResourcesPart, VolumePart
-from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
+from orchestrator.adapters.jobfile.problems import KeyPath, quoted
 from orchestrator.adapters.jobfile.provider_parts import ProviderPart
 from orchestrator.adapters.jobfile.source_map import SourceMap
 from orchestrator.adapters.jobfile.values.addresses import is_address, parse_address
@@ -28,7 +30,6 @@ from orchestrator.adapters.jobfile.values.paths import is_through_link, laptop_p
 from orchestrator.adapters.jobfile.values.requirements import Requirements, merge_requirements, parse_provider
 from orchestrator.adapters.jobfile.values.site import merge_site
 from orchestrator.adapters.sync.data_tree import find_places, refuse_leaving
-from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import AtEnd, DataMount, Job, Resources, VolumeSpec
 from orchestrator.core.values.disk import check_initialization, plan_disk
 from orchestrator.core.values.site import Site
@@ -36,14 +37,18 @@ from orchestrator.core.values.site import Site
 _ANY_SIZE_GIB = 1 << 16
 
 
-def build_job(document: Document, part: JobPart, mode: str | None, laptop: Laptop) -> Job:
+def build_job(document: Document, part: JobPart, mode: ChosenMode, laptop: Laptop) -> Job:
     """Apply a mode to a job, and build the complete job.
 
     Raises:
-        BadRequestError: there is no such mode, or the laptop lacks something that the job names.
+        BadRequestError: the laptop lacks something that the job names, or the job contradicts itself.
     """
-    layers = [part] if mode is None else [part, _chosen_mode(document.path, part, mode)]
-    return _Builder(SourceMap(document=document, mode=mode or ""), part, layers, laptop).job()
+    if mode.is_open and part.expect is not None:
+        part = part.model_copy(update={"expect": part.expect.model_copy(update={"duration": None, "basis": None})})
+    layers = [part, *mode.layers]
+    job = _Builder(SourceMap(document=document, mode=mode.name), part, layers, laptop).job()
+    tasks = tuple(without_variables(task, mode.variables) for task in job.tasks)
+    return msgspec.structs.replace(job, mode_arguments=mode.values, tasks=tasks)
 
 
 def merge_provider(
@@ -60,18 +65,6 @@ def merge_provider(
             {key: f"{document.path}:{line}" for key, line in lines.items()},
         )
     return tuple(laid.items())
-
-
-def _chosen_mode(path: Path, part: JobPart, mode: str) -> ModePart:
-    modes = part.modes or {}
-    if mode not in modes:
-        names = list(modes)
-        raise BadRequestError(
-            f"{path} has no mode {quoted(mode)}",
-            why=f"its modes are {', '.join(names)}" if names else "it has no `modes`",
-            fix=suggest(mode, names) or "leave --mode out",
-        )
-    return modes[mode] or ModePart()
 
 
 class _Builder:

@@ -21,10 +21,10 @@ _OF_RESOURCES = {
     "disk_throughput": "disk_mibps",
     "max_hourly_cost": "max_usd_per_hour",
 }
-_OF_JOB = {"deadline": "time_limit", "budget": "budget_usd", "left_behind": "left_behind_bytes"}
+_OF_JOB = {"check": "checks", "deadline": "time_limit", "budget": "budget_usd", "left_behind": "left_behind_bytes"}
 _APART = frozenset(
     {
-        *("name", "workdir", "modes", "envs", "secrets", "resources", "resume", "sudo"),
+        *("name", "workdir", "modes", "arguments", "envs", "secrets", "resources", "resume", "sudo"),
         *("data", "file_mounts", "volumes", "provider", "run", "tasks", "outputs", "checkpoints"),
     }
 )

@@ -19,6 +19,7 @@ class Laptop:
         providers: names that are valid in `infra`.
         sites: provider -> what the user's settings say.
         given: variables with their values, from the command line.
+        taken: names of variables that the command line takes from `environ`.
         allowed: names of kedge's own credentials that the user lets this job have.
         allows_proxy_command: the user lets the job file name a proxy command.
     """
@@ -27,6 +28,7 @@ class Laptop:
     providers: Sequence[str]
     sites: tuple[tuple[str, Site], ...] = ()
     given: Mapping[str, str] = field(default_factory=dict)
+    taken: tuple[str, ...] = ()
     allowed: frozenset[str] = frozenset()
     allows_proxy_command: bool = False
 

@@ -13,6 +13,7 @@ from orchestrator.adapters.jobfile.source_map import SourceMap
 from orchestrator.adapters.jobfile.task_parts import TaskPart
 from orchestrator.adapters.jobfile.values.paths import find_overlap
 from orchestrator.core.job import Job
+from orchestrator.core.protocol.choice import has_wildcard, literal_folder
 from orchestrator.core.protocol.wire import TORCH_WHEEL
 from orchestrator.core.task import Expect, Nodes, SupervisorSpec, Task
 
@@ -67,11 +68,19 @@ def _only_task(source_map: SourceMap, layers: Sequence[ModePart], job: Job) -> T
         run=run,
         resume=resume,
         resume_args=resume_args,
-        outputs=_last(layers, "outputs") or (),
+        outputs=_output_folders(said := _last(layers, "outputs") or ()),
+        output_patterns=tuple(filter(has_wildcard, said)),
         checkpoints=_last(layers, "checkpoints") or "",
         supervisor=job.supervisor,
         expect=job.expect,
     )
+
+
+def _output_folders(outputs: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders of outputs: of patterns, the outermost folders that have no wildcard."""
+    bases = dict.fromkeys(literal_folder(path) for path in outputs if has_wildcard(path))
+    outer = [base for base in bases if not any(base.startswith(f"{other}/") for other in bases)]
+    return (*(path for path in outputs if not has_wildcard(path)), *outer)
 
 
 def _refuse_both(source_map: SourceMap, layers: Sequence[ModePart]) -> None:
@@ -101,7 +110,8 @@ def _named_task(source_map: SourceMap, name: str, parts: Sequence[TaskPart], job
         after=_last(parts, "after") or "",
         nodes=_last(parts, "nodes") or Nodes.ALL,
         envs=_envs(source_map, name, parts, job),
-        outputs=whole.outputs if outputs is None else outputs,
+        outputs=whole.outputs if outputs is None else _output_folders(outputs),
+        output_patterns=whole.output_patterns if outputs is None else tuple(filter(has_wildcard, outputs)),
         checkpoints=whole.checkpoints if checkpoints is None else checkpoints,
         supervisor=_supervisor(job.supervisor, parts),
         expect=_expect(job.expect, parts),

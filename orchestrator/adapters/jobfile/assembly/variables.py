@@ -29,22 +29,24 @@ class Variables:
     envs: dict[str, str]
     inherited: tuple[str, ...]
     secrets: tuple[str, ...]
+    laptop: Laptop
 
     def expand(self, text: str, key: KeyPath) -> str:
-        """Expand the job's own variables in a path or an address; others stay as they are.
+        """Expand the job's own variables in a path or an address, with the command line's values; others stay.
 
         Raises:
             BadRequestError: it uses an inherited variable, whose value must not be recorded or shown.
         """
+        given = self.laptop.given
         for name in variables_in(text):
-            if name in self.inherited:
+            if name in (*self.inherited, *self.laptop.taken) and name not in given:
                 raise self.source_map.refusal(
                     key,
                     f"${name} can't be used here",
                     why="its value comes from the shell and is kept secret, but paths and addresses are recorded",
                     fix=f"write its value under `envs`, or give it with --env {name}=value",
                 )
-        return expand_variables(text, self.envs)
+        return expand_variables(text, {**self.envs, **given})
 
 
 def read_variables(source_map: SourceMap, layers: Sequence[ModePart], laptop: Laptop) -> Variables:
@@ -74,7 +76,7 @@ def read_variables(source_map: SourceMap, layers: Sequence[ModePart], laptop: La
     for name in secrets:
         _refuse_twice(source_map, name, merged)
         _looked_up(source_map, laptop, "secrets", name)
-    return Variables(source_map=source_map, envs=envs, inherited=tuple(inherited), secrets=secrets)
+    return Variables(source_map=source_map, envs=envs, inherited=tuple(inherited), secrets=secrets, laptop=laptop)
 
 
 def _refuse_twice(source_map: SourceMap, name: str, envs: dict[str, str | None]) -> None:

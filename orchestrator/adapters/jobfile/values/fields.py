@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from orchestrator.adapters.jobfile.problems import quoted, suggest
+from orchestrator.adapters.jobfile.values.argv import parse_argv
 from orchestrator.adapters.jobfile.values.limits import parse_limited_duration, parse_limited_usd
 from orchestrator.adapters.jobfile.values.names import (
     NAME_PATTERN,
@@ -21,7 +22,7 @@ from orchestrator.adapters.jobfile.values.names import (
     parse_variable_name,
 )
 from orchestrator.adapters.jobfile.values.nodes import MOST_NODES, RANGE_PATTERN, parse_elastic, parse_nodes
-from orchestrator.adapters.jobfile.values.paths import relative_folder
+from orchestrator.adapters.jobfile.values.paths import output_path, relative_folder
 from orchestrator.adapters.jobfile.values.requirements import (
     Requirements,
     parse_accelerators,
@@ -41,8 +42,8 @@ from orchestrator.adapters.jobfile.values.tasks import MOST_GPUS, TASK_PATTERN, 
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import AtEnd, StartFrom
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.task import Basis, OnFailure, SupervisorKind
 from orchestrator.core.task import Nodes as NodesOfTask
-from orchestrator.core.task import OnFailure, SupervisorKind
 from orchestrator.core.values.units import parse_bytes
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
@@ -84,6 +85,15 @@ def _secret_names(value: object) -> tuple[str, ...]:
                 fix="write null for its value, and set the variable in your shell before a launch",
             )
     return tuple(parse_variable_name(name) for name in value)
+
+
+def _argument_names(value: object) -> tuple[str, ...]:
+    names = [_text(name) for name in (value if isinstance(value, list) else [value])]
+    if not names or len(set(names)) < len(names):
+        raise BadRequestError(
+            f"{quoted(value)} is not a list of names, each once", fix="write for example [EPOCHS, BATCH_SIZE]"
+        )
+    return tuple(parse_variable_name(name) for name in names)
 
 
 def _variable_text(value: object) -> str:
@@ -137,6 +147,7 @@ Dollars = Annotated[
     WithJsonSchema({"type": ["string", "number"], "pattern": r"^\$?[0-9]+(\.[0-9]+)?$", "minimum": 0}),
 ]
 Text = Annotated[str, _of_text(str), WithJsonSchema({"type": "string"})]
+Argv = Annotated[tuple[str, ...], _of_text(parse_argv), WithJsonSchema({"type": "string", "pattern": r"^[^\n]+\n?$"})]
 Word = Annotated[str, _of_text(parse_word), WithJsonSchema({"type": "string"})]
 Regions = Annotated[tuple[str, ...], _of_text(parse_regions), WithJsonSchema({"type": "string"})]
 Place = Annotated[
@@ -193,6 +204,10 @@ GpuIndexes = Annotated[
         }
     ),
 ]
+Runs = Annotated[int, Field(ge=0, le=1000)]
+ExpectBasis = Annotated[
+    Basis, _of_text(partial(_one_of, Basis)), WithJsonSchema({"enum": [each.value for each in Basis]})
+]
 OnNodes = Annotated[
     NodesOfTask, _of_text(partial(_one_of, NodesOfTask)), WithJsonSchema({"enum": [each.value for each in NodesOfTask]})
 ]
@@ -200,6 +215,11 @@ AfterFailure = Annotated[
     OnFailure, _of_text(partial(_one_of, OnFailure)), WithJsonSchema({"enum": [each.value for each in OnFailure]})
 ]
 Variable = Annotated[str, AfterValidator(_collected(parse_variable_name))]
+Arguments = Annotated[
+    tuple[str, ...],
+    PlainValidator(_collected(_argument_names)),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
 VariableValue = Annotated[
     str | None,
     PlainValidator(_collected(lambda value: None if value is None else _text(value))),
@@ -221,6 +241,7 @@ Secrets = Annotated[
     ),
 ]
 Folder = Annotated[str, _of_text(relative_folder), WithJsonSchema({"type": "string", "pattern": r"^[^/~]"})]
+OutputPath = Annotated[str, _of_text(output_path), WithJsonSchema({"type": "string", "pattern": r"^[^/~]"})]
 Source = Annotated[str, PlainValidator(_collected(_source)), WithJsonSchema({"type": "string"})]
 VolumeName = Annotated[str, _of_text(parse_job_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
 JobName = Annotated[str, _of_text(parse_job_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]

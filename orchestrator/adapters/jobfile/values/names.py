@@ -13,6 +13,7 @@ NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$"
 
 _MODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,29}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_ARGUMENT = re.compile(r"[A-Za-z0-9.+_][A-Za-z0-9.+_-]*", re.ASCII)
 _WHEEL = re.compile(r"[a-z][a-z0-9.]*", re.ASCII)
 
 
@@ -67,6 +68,11 @@ def parse_variable_name(name: str) -> str:
             fix="choose another name",
         )
     return name
+
+
+def is_argument(value: str) -> bool:
+    """Tell whether a text can be the value of a mode's argument: a number or a plain word."""
+    return _ARGUMENT.fullmatch(value) is not None
 
 
 def parse_torch_wheel(text: str) -> str:

@@ -10,7 +10,9 @@ from pathlib import Path, PurePosixPath
 
 from orchestrator.adapters.jobfile.problems import quoted
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.protocol.choice import has_wildcard, literal_folder
 from orchestrator.core.values.printable import require_printable
+from orchestrator.core.values.wildcards import can_match
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
@@ -37,6 +39,28 @@ def relative_folder(text: str) -> str:
             fix="write for example results or data/train",
         )
     return str(path)
+
+
+def output_path(text: str) -> str:
+    """Return a folder of results, or a pattern of results, normalized.
+
+    Raises:
+        BadRequestError: as `relative_folder`, or a pattern doesn't begin with the name of a folder, or has no end.
+    """
+    path = relative_folder(text)
+    if has_wildcard(path) and not literal_folder(path):
+        raise BadRequestError(
+            f"{quoted(text)} begins with a wildcard",
+            why="a folder of results must have a name, because it is kept apart from the code",
+            fix=f"write for example results/{path}, and let `run` write there",
+        )
+    if not can_match(path.encode()):
+        raise BadRequestError(
+            f"{quoted(text)} can't match anything",
+            why="it ends within a set of letters, or after a backslash",
+            fix="end the set, as in results/[ab]*.png",
+        )
+    return path
 
 
 def variables_in(text: str) -> tuple[str, ...]:

@@ -191,6 +191,10 @@ class LocalProvider:
         """Do nothing: a local machine listens on the loopback address only."""
         return False
 
+    def delete_volume(self, volume_id: str, region: str) -> None:  # noqa: ARG002 - there is none
+        """Refuse: a local machine has no data volumes."""
+        raise BadRequestError(f"there is no data volume {volume_id}", why="a local machine has none")
+
     def release(self, run_id: str) -> Sequence[str]:
         """Remove nothing: a run only has its machines' folders. Return a line for each working folder that is kept."""
         found = sorted(self._ended.glob(f"{run_id}-m*")) if _ID.fullmatch(run_id) else []

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.adapters.sync.worktree.wildcards import translate_name, translate_path
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.values.wildcards import translate_name, translate_path
 
 _MOST_PATTERNS = 1_000
 _LONGEST_PATTERN = 1_024

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
+from tests.cloudbox.aws.model.decided_batch import BATCH, SAGEMAKER
 from tests.cloudbox.aws.model.decided_ec2 import EC2_GROUPS, EC2_LAUNCHES, EC2_LISTS, EC2_VOLUMES
 from tests.cloudbox.aws.model.decisions import DESCRIBES, FILTERS, STATE, Decision, Needed, never, no_rules
 from tests.cloudbox.aws.model.rules import Checked, Length, Matching, NotWith, OneOf, OnlyWith
@@ -162,6 +163,8 @@ DECISIONS = (
     *_STS,
     *_BUDGETS,
     *_SSM,
+    *BATCH,
+    *SAGEMAKER,
     *_OTHERS,
 )
 

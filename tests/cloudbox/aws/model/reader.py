@@ -50,7 +50,8 @@ def _number(text: str) -> int:
 
 
 def _at_most(found: re.Match[str]) -> tuple[Rule, ...]:
-    return (Length(_number(found[1])),)
+    # One of two alternatives may have matched.
+    return (Length(_number(found[found.lastindex or 1])),)
 
 
 def _ascii_at_most(found: re.Match[str]) -> tuple[Rule, ...]:

@@ -99,7 +99,7 @@ def list_offers(
     try:
         return _ask(resources, [RegionReader(session, each, cache, clock) for each in regions], cache, volume_zone)
     except (ClientError, BotoCoreError, KedgeError) as err:
-        said = _why_offline(err)
+        said = why_offline(err)
         if not said:
             raise err if isinstance(err, KedgeError) else translate(err, "the offers of AWS can't be listed") from err
     kept = read_snapshot(snapshot or snapshot_path())
@@ -112,7 +112,7 @@ def list_offers(
     return Listing(offers=offers, basis=kept.basis, notes=(note,))
 
 
-def _why_offline(err: Exception) -> str:
+def why_offline(err: Exception) -> str:
     """Say why AWS can't be queried, and what to do about it; empty if AWS has answered.
 
     Signing in comes before the first call, and translates its own errors.

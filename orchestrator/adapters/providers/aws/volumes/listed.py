@@ -12,16 +12,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.cloud.boot.cloud_config import Origin
 from orchestrator.adapters.cloud.volumes.model import ListedVolume, UnknownVolumeError
-from orchestrator.adapters.providers.aws.market.prices import HOURS_PER_MONTH
+from orchestrator.adapters.providers.aws.market.prices import DiskPrices
 from orchestrator.adapters.providers.aws.tags import AT_END, CREATED, RUN, VOLUME, read_tags
 from orchestrator.core.job import AtEnd
-from orchestrator.core.values.disk import LEAST_IOPS, LEAST_MIBPS
+from orchestrator.core.values.disk import LEAST_IOPS, LEAST_MIBPS, Disk
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import VolumeTypeDef
 
-_GP3_USD_PER_GIB_MONTH = Decimal("0.08")
-"""The list price in us-east-1, read in November 2026; other regions cost up to a half more."""
+_GP3_PRICES = DiskPrices(gib=Decimal("0.08"), iops=Decimal("0.005"), mibps=Decimal("0.04"))
+"""The list prices in us-east-1, read in November 2026; other regions cost up to a half more."""
 
 
 @contextmanager
@@ -46,6 +46,11 @@ def parse_volume(volume: VolumeTypeDef, region: str) -> ListedVolume:
     tags = read_tags(volume.get("Tags"))
     said = tags.get(AT_END, "")
     is_gp3 = volume.get("VolumeType") == "gp3"
+    disk = Disk(
+        size_gib=volume["Size"],
+        iops=(volume.get("Iops") if is_gp3 else None) or LEAST_IOPS,
+        mibps=(volume.get("Throughput") if is_gp3 else None) or LEAST_MIBPS,
+    )
     return ListedVolume(
         id=volume["VolumeId"],
         name=tags.get(VOLUME, ""),
@@ -60,11 +65,11 @@ def parse_volume(volume: VolumeTypeDef, region: str) -> ListedVolume:
         at_end=AtEnd(said) if said in set(AtEnd) else AtEnd.KEEP,
         holder=next((each["InstanceId"] for each in volume.get("Attachments", ())), ""),
         tags=tags,
-        size_gib=volume["Size"],
-        iops=(volume.get("Iops") if is_gp3 else None) or LEAST_IOPS,
-        mibps=(volume.get("Throughput") if is_gp3 else None) or LEAST_MIBPS,
+        size_gib=disk.size_gib,
+        iops=disk.iops,
+        mibps=disk.mibps,
         created_at=volume["CreateTime"],
-        usd_per_hour=volume["Size"] * _GP3_USD_PER_GIB_MONTH / HOURS_PER_MONTH,
+        usd_per_hour=_GP3_PRICES.usd_per_hour([disk]),
     )
 
 
