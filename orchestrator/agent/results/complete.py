@@ -56,6 +56,11 @@ class Completeness:
         # A checkpoint that grows is still being written for the first time, however long that takes.
         self.restless = frozenset(unit for unit in restless if unit in self.whole or unit not in growing)
 
+    @property
+    def ready(self) -> dict[str, Version]:
+        """The checkpoints that an upload would take now: complete versions, and none for those to be copied before."""
+        return {**self.complete, **dict.fromkeys(self.restless, ())}
+
     def _short_lived(self, now: Mapping[str, Version]) -> set[str]:
         """Return the newest checkpoint of each folder in which none was complete in several scans in a row.
 

@@ -51,6 +51,7 @@ class Uploader:
         self._told: set[str] = set()
         self._snapshot = NO_SNAPSHOT
         self._stored: set[str] = set()
+        self.held_back: set[str] = set()  # checkpoints that the last upload left out, because they weren't complete
 
     def upload(
         self,
@@ -77,12 +78,12 @@ class Uploader:
         previous = self._previous()
         self._snapshot = snapshot
         self._stored = {str(entry["sha256"]) for entry in previous.values()}
-        files, held_back = self._choose(previous, complete, final=final)
+        files, self.held_back = self._choose(previous, complete, final=final)
         late = {found for found in files if is_left_behind(found.path) and _key(found) not in self._known}
-        entries = [entry for entry in previous.values() if unit_of(entry["path"]) in held_back]
+        entries = [entry for entry in previous.values() if unit_of(entry["path"]) in self.held_back]
         entries += self._entries([found for found in files if found not in late], previous)
         # After the upload: the command may have deleted a checkpoint meanwhile.
-        on_disk, stored = held_back | {found.unit for found in files}, written_at(previous.values())
+        on_disk, stored = self.held_back | {found.unit for found in files}, written_at(previous.values())
         kept = still_newest(stored, on_disk, written_at(entries))
         entries += [entry for entry in previous.values() if unit_of(entry["path"]) in kept]
         if late:

@@ -1,12 +1,14 @@
 """Uploads results: periodically, immediately when the command is over, and a last time before the deadline.
 
+A checkpoint that isn't complete when it is time is uploaded as soon as it is, instead of at the next time.
+
 When the machine is about to be interrupted, uploads follow one another without a pause.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..base.config import list_tasks, peek_run_config, present_mode
 from ..base.errors import AgentError
@@ -16,7 +18,7 @@ from ..base.record import to_json
 from ..base.runlog import RunLog
 from ..base.state import RunState, observe_run
 from ..base.wire import FAILED, LOST_PEER, SUCCEEDED, Command, MachineConfig, UploadState
-from ..results.complete import Completeness, newest
+from ..results.complete import Completeness, Version, newest
 from ..results.fresh_start import FreshStarts
 from ..results.listing import ResultEntry, scan_own
 from ..results.parts import read_awaited
@@ -54,6 +56,7 @@ class UploadLoop:
         self._in_haste = in_haste
         self._completeness = Completeness(layout.results)
         self._fresh_starts: dict[str, FreshStarts] = {}
+        self._offered: Mapping[str, Version] = {}
         self._snapped: frozenset[str] = frozenset()
         self._told: frozenset[str] = frozenset()
         self._uploader: Uploader | None = None
@@ -128,8 +131,18 @@ class UploadLoop:
         self._next_look = time.monotonic() + self._machine.sample_every
         found = self._scan()
         self._completeness.look(found)
+        self._is_awaited = self._is_awaited or self._has_settled()
         for task in list_tasks(self._layout).values():
             self._look_at(task, found)
+
+    def _has_settled(self) -> bool:
+        """Whether the last upload left a checkpoint out that could be uploaded now.
+
+        Otherwise one that is rewritten every 30 seconds might be incomplete whenever it is time.
+        """
+        ready = self._completeness.ready
+        held_back = self._uploader.held_back if self._uploader else set()
+        return any(unit in ready and ready[unit] != self._offered.get(unit) for unit in held_back)
 
     def _scan(self) -> list[ResultEntry]:
         return [found for found in scan_own(self._layout) if not found.unfit]
@@ -197,6 +210,7 @@ class UploadLoop:
     def _upload_whole(self, uploader: Uploader, present: RunState, began: float, *, final: bool) -> UploadState:
         """Upload complete files, and snapshots of checkpoints that never settle."""
         complete = self._completeness.complete
+        self._offered = self._completeness.ready
         if final or not self._completeness.restless:
             return uploader.upload(present, complete, began, final=final)
         restless = self._completeness.restless
