@@ -56,7 +56,7 @@ def measure_learning(bars: dict[str, LearningBar], seeds: int) -> tuple[str, boo
     for name, bar in bars.items():
         for seed in range(seeds):
             with scratch_folder() as folder:
-                learnt = learn(bar, folder, seed=seed)
+                learnt = learn(bar, folder, seed=seed, threads=2)
             met = is_bar_met(bar, learnt)
             is_met &= met
             rows.append(_row(name, seed, bar, learnt, met=met))

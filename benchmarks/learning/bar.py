@@ -66,24 +66,25 @@ class Learnt:
     fetched: int
 
 
-def learn(bar: LearningBar, folder: Path, *, seed: int, settings: Sequence[str] = ()) -> Learnt:
-    """Generate the data, check them, and train, with 2 threads, in an empty folder, which holds all files afterwards.
+def learn(bar: LearningBar, folder: Path, *, seed: int, settings: Sequence[str] = (), threads: int = 1) -> Learnt:
+    """Generate the data, check them, and train, in an empty folder, which holds all files afterwards.
 
     Args:
         bar: what is trained.
         folder: for the data and the run.
         seed: the data's and the run's.
         settings: for `--set`, after the bar's own.
+        threads: of torch. On a busy computer two, which wait for each other, may be 40 times slower than one.
 
     Raises:
         RuntimeError: one of them failed.
     """
     data = folder / "data"
-    _trainer("generate", bar.recipe, str(data), f"--count={bar.count}", f"--seed={seed}")
-    _trainer("check", bar.recipe, "--data", str(data))
+    _trainer(threads, "generate", bar.recipe, str(data), f"--count={bar.count}", f"--seed={seed}")
+    _trainer(threads, "check", bar.recipe, "--data", str(data))
     sets = [f"--set={each}" for each in (f"data.folder={data}", f"seed={seed}", *bar.settings, *settings)]
     began = time.monotonic()
-    _trainer(bar.recipe, *sets, f"--output-dir={folder / 'run'}")
+    _trainer(threads, bar.recipe, *sets, f"--output-dir={folder / 'run'}")
     seconds = time.monotonic() - began
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     values = [row[bar.metric] for row in rows if row.get(bar.metric) is not None]
@@ -100,9 +101,8 @@ def _bytes(run: Path) -> tuple[int, int]:
     return sum(file.bytes for file in files), sum(file.bytes for file in fetched)
 
 
-def _trainer(*words: str) -> None:
-    # More threads than cores make a training on a busy computer many times slower.
-    environ = {"OMP_NUM_THREADS": "2", **os.environ}
+def _trainer(threads: int, *words: str) -> None:
+    environ = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     argv = [sys.executable, "-m", "trainer", *words]
     done = subprocess.run(argv, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -71,13 +71,25 @@ def _file(laptop: Laptop, path: str, run: str = "*") -> str:
 def kill_machine(laptop: Laptop, run: str, number: int = 1) -> None:
     """Lose a machine with all its processes and its disk."""
     machine = f"{run}-m{number}"
+
+    def processes() -> list[psutil.Process]:
+        # The laptop's SSH clients, whose commands name the machine's folder, are not the machine's.
+        return [process for process in laptop.processes(machine) if not _is_client(process)]
+
     # All are stopped first: none may see, and tell somebody, that another one is gone.
     for signum in (signal.SIGSTOP, signal.SIGKILL):
         for _ in range(5):
-            for process in laptop.processes(machine):
+            for process in processes():
                 send_if_there(process, signum)
     shutil.rmtree(laptop.state / "machines" / machine, ignore_errors=True)
-    wait_until(lambda: not laptop.processes(machine))
+    wait_until(lambda: not processes())
+
+
+def _is_client(process: psutil.Process) -> bool:
+    try:
+        return bool(process.name() == "ssh")
+    except psutil.NoSuchProcess:
+        return True
 
 
 def send_if_there(process: psutil.Process, signum: int) -> None:

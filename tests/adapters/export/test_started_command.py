@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 
 class Started:
@@ -98,10 +99,16 @@ def test_a_start_behind_the_deadline_leaves_nothing_behind(exported: Started) ->
     name = f"late-{uuid4()}"
     said = exported.start(env={"KEDGE_DEADLINE": "1", "KEDGE_RUN_ID": name}, code=143)
     assert "the deadline has passed" in said
-    left = [process for process in psutil.process_iter() if name in _environment(process).values()]
-    for process in left:
-        process.kill()
-    assert not left
+
+    def left() -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if name in _environment(process).values()]
+
+    try:
+        # They are sent a signal, and nobody waits until each has died of it.
+        wait_until(lambda: not left(), seconds=20)
+    finally:
+        for process in left():
+            process.kill()
 
 
 def _environment(process: psutil.Process) -> Mapping[str, str]:
