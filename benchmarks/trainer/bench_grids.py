@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import torch
 
-from benchmarks.rounds import Benchmark, Contender, main
+from benchmarks.rounds import Benchmark, main
+from benchmarks.trainer.against_loops import list_contenders
 from trainer.recipes.voxelization import network as network_module
 from trainer.recipes.voxelization import poisson
 from trainer.recipes.voxelization.grids import (
@@ -77,22 +77,6 @@ Operation = Callable[..., torch.Tensor]
 def bind(call: Callable[[Operation], object], operation: Operation) -> Callable[[], object]:
     """Bind a measured call to one version of its operation."""
     return lambda: call(operation)
-
-
-def list_contenders(name: str, plain: Callable[[], object], ours: Callable[[], object]) -> list[Contender]:
-    """List the plain loop and the recipe's version, which has to take a tenth at most."""
-    peer = f"{name}: plain loop"
-    return [
-        Contender(name=peer, run=lambda: clock(plain)),
-        Contender(name=f"{name}: vectorised", run=lambda: clock(ours), against=peer, bar=0.1),
-    ]
-
-
-def clock(run: Callable[[], object]) -> float:
-    """Return the CPU time of a call."""
-    began = time.process_time()
-    run()
-    return time.process_time() - began
 
 
 def backward(operation: Operation, first: torch.Tensor, *others: object) -> torch.Tensor:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import torch
 
-from benchmarks.rounds import Benchmark, Contender, main
+from benchmarks.rounds import Benchmark, main
+from benchmarks.trainer.against_loops import list_contenders
 from trainer.recipes.pcdiff import layers
 from trainer.recipes.pcdiff.neighbours import find_far_points, find_in_balls, interpolate
 from trainer.recipes.pcdiff.network import PointVoxelNet
@@ -45,8 +45,8 @@ def fill(benchmark: Benchmark) -> None:
         ),
     }
     for name, (plain, ours) in pairs.items():
-        benchmark.measure(contenders(name, plain, ours))
-    benchmark.measure(contenders("step", with_loops(step), step))
+        benchmark.measure(list_contenders(name, plain, ours))
+    benchmark.measure(list_contenders("step", with_loops(step), step))
     benchmark.notes.append(
         f"{BATCH} clouds of {POINTS} points, {CHANNELS} channels, {SIDE}^3 voxels, {CENTERS} centers"
     )
@@ -62,22 +62,6 @@ def both(
 ) -> tuple[Callable[[], object], Callable[[], object]]:
     """Bind both versions of an operation to its inputs."""
     return lambda: call(plain), lambda: call(ours)
-
-
-def contenders(name: str, plain: Callable[[], object], ours: Callable[[], object]) -> list[Contender]:
-    """List the plain loop and the recipe's version, which has to take a tenth at most."""
-    peer = f"{name}: plain loop"
-    return [
-        Contender(name=peer, run=lambda: clock(plain)),
-        Contender(name=f"{name}: vectorised", run=lambda: clock(ours), against=peer, bar=0.1),
-    ]
-
-
-def clock(run: Callable[[], object]) -> float:
-    """Return the CPU time of a call."""
-    began = time.process_time()
-    run()
-    return time.process_time() - began
 
 
 def backward(operation: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> None:

@@ -67,7 +67,8 @@ class QuietHandler(BaseHTTPRequestHandler):
         if body or status != 204:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def read_body(self) -> bytes:
         """Return what the client sent."""

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import yaml
+
+from tests.cloudbox.http_server import LoopbackServer, QuietHandler
 
 SHA = "c0ffee" * 6 + "0000"
 """The commit of every model that can be downloaded."""
@@ -132,14 +133,9 @@ def serving_hub(*tokens: str) -> Iterator[Hub]:
     """Serve a Hub on a free port of this machine."""
     hub = Hub(tokens=frozenset(tokens))
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+    class Handler(QuietHandler):
+        def respond(self) -> None:
+            body = self.read_body()
             # As on the real Hub, an upload's URL is enough to upload.
             may = self.path.startswith("/blobs/") or self.headers.get("Authorization", "") in {
                 f"Bearer {token}" for token in hub.tokens
@@ -151,28 +147,22 @@ def serving_hub(*tokens: str) -> Iterator[Hub]:
                 code, content = hub.read(self.command, model, path)
             else:
                 code, content = hub.answer(self.command, path, body) if may else (401, {"error": "Invalid token"})
-            text = content if isinstance(content, bytes) else json.dumps(content).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
+            headers = {"Content-Type": "application/json"}
             if isinstance(content, bytes):
-                self.send_header("X-Repo-Commit", SHA)
-                self.send_header("ETag", f'"{hashlib.sha256(text).hexdigest()}"')
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(text)
+                headers |= {"X-Repo-Commit": SHA, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+            else:
+                content = json.dumps(content).encode()
+            self.answer(code, content, headers)
 
-        do_HEAD = do_GET = do_POST = do_PUT = _answer  # noqa: N815
+        do_HEAD = QuietHandler.do_GET  # noqa: N815
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        hub.endpoint = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()
+    server = LoopbackServer("127.0.0.1", Handler)
+    hub.endpoint = f"http://{server.authority}"
+    server.start()
+    try:
+        yield hub
+    finally:
+        server.close()
 
 
 def _validate_card(text: str) -> tuple[int, Any]:

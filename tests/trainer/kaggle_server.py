@@ -5,13 +5,12 @@ version`) was run against it in November 2026, with its built-in address replace
 """
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.cloudbox.http_server import LoopbackServer, QuietHandler
 from trainer.base.contract import KaggleAccess
 
 BLOBS, DATASETS = "/api/v1/blobs.BlobApiService/", "/api/v1/datasets.DatasetApiService/"
@@ -89,32 +88,17 @@ def serving_kaggle(*accepted: str, port: int = 0) -> Iterator[Kaggle]:
     """Serve a Kaggle on a free port of this machine; it accepts these values of Authorization."""
     kaggle = Kaggle(accepted=frozenset(accepted))
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Handler(QuietHandler):
+        def respond(self) -> None:
+            authorization = self.headers.get("Authorization", "")
+            code, content = kaggle.answer(self.command, self.path, self.read_body(), authorization)
+            elsewhere = {"Location": f"{kaggle.endpoint}/elsewhere"} if 300 <= code < 400 else {}
+            self.answer(code, json.dumps(content).encode(), {"Content-Type": "application/json", **elsewhere})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            code, content = kaggle.answer(self.command, self.path, body, self.headers.get("Authorization", ""))
-            text = json.dumps(content).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            if 300 <= code < 400:
-                self.send_header("Location", f"{kaggle.endpoint}/elsewhere")
-            self.end_headers()
-            self.wfile.write(text)
-
-        do_POST = do_PUT = do_GET = _answer  # noqa: N815
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        kaggle.endpoint = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield kaggle
-        finally:
-            server.shutdown()
-            thread.join()
+    server = LoopbackServer("127.0.0.1", Handler, port=port)
+    kaggle.endpoint = f"http://{server.authority}"
+    server.start()
+    try:
+        yield kaggle
+    finally:
+        server.close()

@@ -58,7 +58,7 @@ class Completeness:
 
     @property
     def ready(self) -> dict[str, Version]:
-        """The checkpoints that an upload would take now: complete versions, and none for those to be copied before."""
+        """What an upload would take now: complete checkpoints with their versions, and restless ones without."""
         return {**self.complete, **dict.fromkeys(self.restless, ())}
 
     def _short_lived(self, now: Mapping[str, Version]) -> set[str]:
